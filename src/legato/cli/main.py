@@ -1,0 +1,5 @@
+"""The `legato` command."""
+
+
+def main() -> None:
+    """Run the command line."""
