@@ -1,0 +1,1 @@
+"""Which tokens' KV state lives where."""

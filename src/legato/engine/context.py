@@ -1,0 +1,194 @@
+"""A context: the KV cells of several sequences over one model, and the calls that fill them."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from llama_cpp import llama_cpp as lib
+
+from legato.engine.library import start_library
+from legato.errors import LegatoError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from legato.engine.batch import Batch
+    from legato.engine.model import Model
+
+KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+"""Number formats that KV state can be kept in."""
+FlashAttention = Literal["auto", "on", "off"]
+
+_GGML_TYPES: dict[KvType, int] = {
+    "f32": lib.GGML_TYPE_F32,
+    "f16": lib.GGML_TYPE_F16,
+    "bf16": 30,  # GGML_TYPE_BF16: the binding lacks the name
+    "q8_0": lib.GGML_TYPE_Q8_0,
+    "q5_1": lib.GGML_TYPE_Q5_1,
+    "q5_0": lib.GGML_TYPE_Q5_0,
+    "q4_1": lib.GGML_TYPE_Q4_1,
+    "q4_0": lib.GGML_TYPE_Q4_0,
+    "iq4_nl": lib.GGML_TYPE_IQ4_NL,
+}
+_FLASH_ATTENTION: dict[FlashAttention, int] = {
+    "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+}
+
+
+class EngineError(LegatoError):
+    """A library call failed; the context is still usable, the sequences in the call are not."""
+
+
+class AbortedError(EngineError):
+    """The abort callback ended a call; parts of the batch may have reached the cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSettings:
+    """How a context is made."""
+
+    sequences: int
+    """Sequences that can hold KV state at once."""
+    cells_per_sequence: int
+    """KV cells of each, in tokens. Each sequence has a buffer of its own, so that a parked one slows no other."""
+    batch_tokens: int
+    """Most tokens in one call."""
+    threads: int
+    """Threads for decode."""
+    threads_prefill: int
+    """Threads for prefill."""
+    flash_attention: FlashAttention = "auto"
+    kv_type_k: KvType = "f16"
+    kv_type_v: KvType = "f16"
+
+
+class Context:
+    """KV state and scratch memory for evaluating sequences of one model.
+
+    Raises:
+        EngineError: The library would not make it: too little memory, or settings that do not go together.
+    """
+
+    def __init__(self, model: Model, settings: ContextSettings) -> None:
+        log = start_library()
+        log.errors.clear()
+        params = lib.llama_context_default_params()
+        params.n_ctx = settings.sequences * settings.cells_per_sequence
+        params.n_seq_max = settings.sequences
+        params.kv_unified = False
+        params.n_batch = settings.batch_tokens
+        params.n_ubatch = settings.batch_tokens
+        # Only last tokens of sequences have logits. The library sizes buffers by this and aborts beyond it.
+        params.n_outputs_max = min(settings.batch_tokens, max(64, settings.sequences))
+        params.n_threads = settings.threads
+        params.n_threads_batch = settings.threads_prefill
+        params.flash_attn_type = _FLASH_ATTENTION[settings.flash_attention]
+        params.type_k = _GGML_TYPES[settings.kv_type_k]
+        params.type_v = _GGML_TYPES[settings.kv_type_v]
+        params.no_perf = True
+        self.model = model
+        self.handle = lib.llama_init_from_model(model.handle, params)
+        if not self.handle:
+            raise EngineError(f"A context for {model.path.name} could not be made: {log.explain('out of memory')}.")
+        self.sequences = settings.sequences
+        """Sequences that can hold KV state at once."""
+        self.cells_per_sequence: int = lib.llama_n_ctx_seq(self.handle)
+        """KV cells of each sequence, in tokens; the library rounds the wish up to a multiple of 256."""
+        self._memory = lib.llama_get_memory(self.handle)
+        self._vocabulary_size = model.vocabulary.size
+        self._abort_callback: Any = None
+
+    def evaluate(self, batch: Batch) -> None:
+        """Evaluate every token of the batch and keep their KV state.
+
+        Raises:
+            AbortedError: The abort callback said so.
+            EngineError: The library failed; remove the sequences of the batch.
+        """
+        status: int = lib.llama_decode(self.handle, batch.native)
+        if status == 0:
+            return
+        if status == 2:
+            raise AbortedError("the call was aborted")
+        reason = "there were no free KV cells" if status == 1 else start_library().explain(f"status {status}")
+        raise EngineError(f"the library could not evaluate {len(batch)} tokens: {reason}")
+
+    def synchronize(self) -> None:
+        """Wait until what was asked of a GPU is done."""
+        lib.llama_synchronize(self.handle)
+
+    def logits(self, row: int) -> NDArray[np.float32]:
+        """Logits of a row of the latest batch, shape [vocabulary]: a view, valid until the next call."""
+        pointer = lib.llama_get_logits_ith(self.handle, row)
+        if not pointer:
+            raise EngineError(f"row {row} of the batch has no logits")
+        return np.ctypeslib.as_array(pointer, shape=(self._vocabulary_size,))
+
+    def set_threads(self, decode: int, prefill: int) -> None:
+        """Change the number of threads for calls with one token a sequence, and for longer ones."""
+        lib.llama_set_n_threads(self.handle, decode, prefill)
+
+    def set_abort(self, should_abort: Callable[[], bool] | None) -> None:
+        """Let a function end a running call, or take it away again.
+
+        The library asks it before every node of its graph, from its own threads; a Python function costs about a
+        microsecond each time, so set it for long calls only. It works on the CPU alone.
+        """
+        callback = lib.ggml_abort_callback(lambda _data: bool(should_abort and should_abort()))
+        native = callback if should_abort else lib.ggml_abort_callback()
+        lib.llama_set_abort_callback(self.handle, native, None)
+        # The library keeps the bare pointer; the old callback is let go only now that it is replaced.
+        self._abort_callback = native
+
+    # KV state
+
+    def length(self, sequence: int) -> int:
+        """Tokens of a sequence that have KV state, counted from its start."""
+        last: int = lib.llama_memory_seq_pos_max(self._memory, sequence)
+        return last + 1
+
+    def remove(self, sequence: int, start: int = 0) -> bool:
+        """Free a sequence's cells from position `start` on; False if this model cannot cut its state there."""
+        return bool(lib.llama_memory_seq_rm(self._memory, sequence, start, -1))
+
+    def copy(self, source: int, target: int) -> None:
+        """Give `target` the whole KV state of `source`."""
+        lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+
+    def save_state(self, sequence: int) -> NDArray[np.uint8]:
+        """A sequence's KV state as bytes, shape [n]; only an equal context of the same model can read it."""
+        size: int = lib.llama_state_seq_get_size(self.handle, sequence)
+        state: NDArray[np.uint8] = np.empty(size, dtype=np.uint8)
+        written: int = lib.llama_state_seq_get_data(self.handle, _bytes_pointer(state), size, sequence)
+        if written == 0:
+            raise EngineError(f"the library could not save the state of sequence {sequence}")
+        return state[:written]
+
+    def load_state(self, sequence: int, state: NDArray[np.uint8]) -> None:
+        """Replace a sequence's KV state by one that `save_state` gave.
+
+        Raises:
+            EngineError: The state is damaged or from another kind of context; the sequence is empty then.
+        """
+        read: int = lib.llama_state_seq_set_data(self.handle, _bytes_pointer(state), len(state), sequence)
+        if read == 0:
+            self.remove(sequence)
+            reason = start_library().explain("it is damaged or of another kind")
+            raise EngineError(f"the library could not restore the state of sequence {sequence}: {reason}")
+
+    def close(self) -> None:
+        """Free the cells and scratch memory."""
+        if self.handle:
+            lib.llama_free(self.handle)
+            self.handle = None
+
+
+def _bytes_pointer(array: NDArray[np.uint8]) -> Any:
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
