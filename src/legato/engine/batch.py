@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
 
 import numpy as np
 from llama_cpp import llama_cpp as lib
 
-if TYPE_CHECKING:
-    from legato.engine.vocabulary import Tokens
+from legato.engine.vocabulary import Tokens
 
 
 class Batch:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from llama_cpp import llama_cpp as lib
 
 from legato.engine.library import start_library
 from legato.engine.vocabulary import Vocabulary
 from legato.errors import LegatoError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +72,24 @@ class Model:
         """Number of weights."""
         self.size_bytes: int = lib.llama_model_size(self.handle)
         """Bytes of all tensors."""
+
+    @property
+    def kv_numbers_k(self) -> int:
+        """Numbers that the keys of one token's KV state take, over all layers (an estimate for uneven layers)."""
+        return self._kv_numbers("key_length")
+
+    @property
+    def kv_numbers_v(self) -> int:
+        """Numbers that the values of one token's KV state take, over all layers (an estimate for uneven layers)."""
+        return self._kv_numbers("value_length")
+
+    def _kv_numbers(self, length_key: str) -> int:
+        architecture = self.metadata("general.architecture")
+        heads: int = lib.llama_model_n_head(self.handle)
+        heads_kv: int = lib.llama_model_n_head_kv(self.handle)
+        length = self.metadata(f"{architecture}.attention.{length_key}")
+        head_size = int(length) if length else lib.llama_model_n_embd(self.handle) // max(1, heads)
+        return self.layers * heads_kv * head_size
 
     @property
     def description(self) -> str:

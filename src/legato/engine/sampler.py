@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as lib
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from legato.engine.context import Context
-    from legato.engine.vocabulary import Tokens, Vocabulary
+from legato.engine.context import Context
+from legato.engine.vocabulary import Tokens, Vocabulary
 
 
 @dataclass(frozen=True, slots=True)

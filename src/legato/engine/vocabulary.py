@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as lib
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
 """Token ids, shape [n]."""

@@ -3,19 +3,16 @@
 `whole`: a prompt is read before anything else goes on, as servers without chunked prefill do. The baseline.
 
 `chunked`: every step decodes all running answers first and then reads at most `chunk` prompt tokens, as Sarathi-Serve
-does (Agrawal et al., OSDI 2024). The prompts being read take turns, one step each, so that a short question is not stuck
-behind a long document, and no prompt waits more than one turn of each other one.
+does (Agrawal et al., OSDI 2024). The prompts being read take turns, so that a short question is not stuck behind a long
+document: between two turns of one prompt, each other prompt has one at most.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Sequence as Listing
+from typing import Literal, Protocol
 
 from legato.scheduling.state import Chunk, Phase, Plan, Sequence
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from collections.abc import Sequence as Listing
 
 PolicyName = Literal["whole", "chunked"]
 
@@ -56,27 +53,23 @@ class Chunked:
 
     def __init__(self, chunk: int) -> None:
         self._chunk = chunk
-        self._last_turn: int | None = None
+        self._turns: list[int] = []
+        """Whose prompts are being read, by id, the next in turn first."""
 
     def plan(self, admitted: Listing[Sequence]) -> Plan:
-        """Decode everybody; give the step's prompt tokens to the next prompt in turn, what it leaves to those behind."""
+        """Decode everybody; give the step's prompt tokens to the prompt in turn, what it leaves to the next ones."""
+        reading = {s.id: s for s in admitted if s.phase is Phase.PREFILL}
+        # Newcomers join at the end: joining in front, a stream of short prompts would starve a long one.
+        waited = [i for i in self._turns if i in reading]
+        self._turns = waited + [i for i in reading if i not in waited]
         chunks: list[Chunk] = []
         left = self._chunk
-        for sequence in self._in_turn(admitted):
-            if left == 0:
-                break
-            chunks.append(next_chunk(sequence, left))
+        while left and len(chunks) < len(reading):
+            turn = self._turns.pop(0)
+            self._turns.append(turn)
+            chunks.append(next_chunk(reading[turn], left))
             left -= chunks[-1].length
-            self._last_turn = sequence.id
         return Plan(decodes=_decoding(admitted), chunks=tuple(chunks))
-
-    def _in_turn(self, admitted: Listing[Sequence]) -> Iterator[Sequence]:
-        """The prompts being read, beginning behind the one that was read last."""
-        reading = [s for s in admitted if s.phase is Phase.PREFILL]
-        turns = [s.id for s in reading]
-        first = turns.index(self._last_turn) + 1 if self._last_turn in turns else 0
-        yield from reading[first:]
-        yield from reading[:first]
 
 
 def next_chunk(sequence: Sequence, most: int) -> Chunk:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from legato.errors import LegatoError
+from legato.kv.slots import KvSlots
+from legato.scheduling.policies import Policy
 from legato.scheduling.state import Outcome, Plan, Sequence
-
-if TYPE_CHECKING:
-    from legato.kv.slots import KvSlots
-    from legato.scheduling.policies import Policy
 
 
 class NeverFitsError(LegatoError):

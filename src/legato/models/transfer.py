@@ -1,0 +1,118 @@
+"""One file from the hub to the disk, over as many connections as it takes.
+
+huggingface_hub's own download throws away what it has when the process ends, and goes on after a broken connection
+only from the last multiple of ten megabytes. Models are large and home connections break, so this keeps every byte.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from huggingface_hub import constants
+from huggingface_hub.utils import get_session, hf_raise_for_status, tqdm
+
+from legato.errors import LegatoError
+from legato.models.hub_failures import HttpError, is_passing
+from legato.models.partial_file import PartialFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+# Attempts in a row that bring no byte before we give up, and the wait after the first of them, doubled each time.
+_MOST_FAILURES: Final = 5
+_FIRST_WAIT_S: Final = 0.5
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file as the hub declares it.
+
+    Attributes:
+        label: What people know it by.
+        url: Where its contents are.
+        size_bytes: Its size.
+        sha256: Its SHA-256 in lower-case hexadecimal; None where the hub declares none.
+    """
+
+    label: str
+    url: str
+    size_bytes: int
+    sha256: str | None
+
+
+def download(remote: RemoteFile, destination: Path, headers: Mapping[str, str]) -> None:
+    """Download a file, going on where an earlier download of it broke off.
+
+    Args:
+        remote: The file.
+        destination: Where it goes, whole and checked; its folder exists.
+        headers: What every request carries.
+
+    Raises:
+        LegatoError: The contents are not what the hub declared.
+        Exception: HttpError where the hub or the network fails for good, OSError where the disk does.
+    """
+    with PartialFile(destination, remote.label) as partial:
+        if partial.size_bytes > remote.size_bytes:
+            partial.restart()
+        with _bar(remote, partial) as bar:
+            failures = 0
+            while partial.size_bytes < remote.size_bytes:
+                before = partial.size_bytes
+                error = _attempt(remote, partial, headers, bar)
+                # Bytes came: the connection is fine again, and the next attempt may follow at once.
+                failures = 0 if partial.size_bytes > before else failures + 1
+                if failures >= _MOST_FAILURES:
+                    raise error or _no_answer(remote)
+                if failures:
+                    time.sleep(_FIRST_WAIT_S * 2 ** (failures - 1))
+        partial.finish(remote.size_bytes, remote.sha256)
+
+
+def _attempt(remote: RemoteFile, partial: PartialFile, headers: Mapping[str, str], bar: tqdm) -> Exception | None:
+    """Append what one connection brings; return the error that ended it where another attempt may help."""
+    try:
+        _append(remote, partial, headers, bar)
+    except HttpError as error:
+        if not is_passing(error):
+            raise
+        return error
+    return None
+
+
+def _append(remote: RemoteFile, partial: PartialFile, headers: Mapping[str, str], bar: tqdm) -> None:
+    start = partial.size_bytes
+    # Compressed contents could not be gone on with in the middle.
+    ask = {**headers, "accept-encoding": "identity"} | ({"range": f"bytes={start}-"} if start else {})
+    timeout_s = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    with get_session().stream("GET", remote.url, headers=ask, timeout=timeout_s, follow_redirects=True) as response:
+        hf_raise_for_status(response)
+        if start and response.status_code != HTTPStatus.PARTIAL_CONTENT:
+            # The server sends the file from its beginning, whatever was asked.
+            partial.restart()
+            bar.update(-start)
+        for chunk in response.iter_bytes():
+            if partial.size_bytes + len(chunk) > remote.size_bytes:
+                partial.discard(f"more than the declared {remote.size_bytes} bytes came")
+            partial.append(chunk)
+            bar.update(len(chunk))
+
+
+def _bar(remote: RemoteFile, partial: PartialFile) -> tqdm:
+    return tqdm(
+        desc=remote.label,
+        total=remote.size_bytes,
+        initial=partial.size_bytes,
+        unit="B",
+        unit_scale=True,
+        # Shown on a terminal only.
+        disable=None,
+    )
+
+
+def _no_answer(remote: RemoteFile) -> LegatoError:
+    return LegatoError(f"The hub sends nothing for {remote.label}; try again later.")

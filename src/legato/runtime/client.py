@@ -1,0 +1,396 @@
+"""The engine as the server holds it: submit a prompt, get a stream of events; workers come and go behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from legato.engine.sampler import SamplingParameters
+from legato.engine.vocabulary import Tokens
+from legato.errors import LegatoError
+from legato.runtime.messages import (
+    Cancel,
+    EndReason,
+    EngineSettings,
+    FromWorker,
+    LoadFailed,
+    Loading,
+    Logprobs,
+    ModelInfo,
+    Ready,
+    Report,
+    Submit,
+)
+from legato.runtime.process import WorkerProcess
+from legato.telemetry.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+BACKOFF_S = (0.2, 1.0, 5.0, 15.0, 30.0)
+"""Pauses before the first, second, … restart in a row; the last one holds for all further ones."""
+STEADY_S = 60.0
+"""A worker that was ready for this long is steady: its end is the first in a row again."""
+LOAD_ATTEMPTS = 3
+"""Workers that may die in a row while loading, without a word, before the model counts as failed."""
+SUBMIT_ATTEMPTS = 2
+"""Workers that a queued request is given to before it fails with them."""
+
+
+class NotReadyError(LegatoError):
+    """No model is ready: it is being loaded, failed to load, or the server is stopping."""
+
+
+class QueueFullError(LegatoError):
+    """As many requests wait as the settings allow."""
+
+    def __init__(self, waiting: int, retry_after_s: float) -> None:
+        super().__init__(f"{waiting} requests are waiting already, the most that this server queues; try again later.")
+        self.retry_after_s = retry_after_s
+        """About when a place will be free."""
+
+
+# States of the engine
+
+
+@dataclass(frozen=True, slots=True)
+class LoadingState:
+    """The model is being loaded, for the first time or again after a crash."""
+
+    share: float
+    """0 to 1."""
+    reason: str | None = None
+    """Why it is loaded again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyState:
+    """The model answers."""
+
+    model: ModelInfo
+    load_s: float
+    """Time that the library took to load it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedState:
+    """The model cannot be loaded; nothing is tried again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedState:
+    """The engine is stopping or has stopped."""
+
+
+EngineState = LoadingState | ReadyState | FailedState | StoppedState
+
+# Events of a request
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The request has KV cells; its prompt is being read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of the answer."""
+
+    token: int
+    logprobs: Logprobs | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The one last event of a request."""
+
+    reason: EndReason
+    error: str = ""
+    """What failed, a sentence."""
+
+
+Event = Admitted | Token | Ended
+
+
+class RequestStream:
+    """One submitted request: iterate over its events; leaving the iteration early cancels it."""
+
+    def __init__(self, client: EngineClient, submit: Submit, timeline: Timeline) -> None:
+        self.submit = submit
+        """What the worker is told."""
+        self.timeline = timeline
+        """Filled in as the request goes on."""
+        self.attempts = 0
+        """Workers that it was given to."""
+        self._client = client
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+
+    @property
+    def started(self) -> bool:
+        """True once a worker has given it KV cells."""
+        return self.timeline.admitted_s is not None
+
+    def put(self, event: Event) -> None:
+        """Deliver an event."""
+        self._events.put_nowait(event)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        try:
+            while True:
+                event = await self._events.get()
+                yield event
+                if isinstance(event, Ended):
+                    return
+        finally:
+            self._client.cancel(self.submit.id)
+
+    def cancel(self) -> None:
+        """Free its cells within one step; no event comes after that. Nothing happens if it has ended."""
+        self._client.cancel(self.submit.id)
+
+
+class EngineClient:
+    """Holds one model's engine worker, restarts it when it dies, and routes events to requests.
+
+    Args:
+        settings: For every worker.
+        max_queue: Requests that may wait for KV cells.
+    """
+
+    def __init__(self, settings: EngineSettings, *, max_queue: int) -> None:
+        self._settings = settings
+        self._max_queue = max_queue
+        self._ids = itertools.count(1)
+        self._requests: dict[int, RequestStream] = {}
+        self._worker: WorkerProcess | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._state: EngineState = LoadingState(0.0)
+        self._changed = asyncio.Event()
+        self._not_ready_since_s = time.monotonic()
+        self._ready_since_s: float | None = None
+        """When the present worker had its model loaded."""
+        self._mean_request_s = 5.0
+
+    # State
+
+    @property
+    def state(self) -> EngineState:
+        """What the engine is doing."""
+        return self._state
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Process id of the present worker."""
+        return self._worker.pid if self._worker else None
+
+    @property
+    def active(self) -> int:
+        """Requests that have not ended."""
+        return len(self._requests)
+
+    @property
+    def waiting(self) -> int:
+        """Requests without KV cells."""
+        return sum(not request.started for request in self._requests.values())
+
+    async def state_change(self, seen: EngineState) -> EngineState:
+        """Wait until the state is another than the one seen, and return it."""
+        while self._state is seen:
+            await self._changed.wait()
+        return self._state
+
+    async def settled(self) -> EngineState:
+        """Wait until the model is ready or has failed."""
+        while isinstance(self._state, LoadingState):
+            await self.state_change(self._state)
+        return self._state
+
+    def _set_state(self, state: EngineState) -> None:
+        self._state = state
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to load the model."""
+        self._supervisor = asyncio.create_task(self._supervise())
+
+    async def close(self) -> None:
+        """End the worker at once; running requests fail."""
+        self._set_state(StoppedState())
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+        if self._worker is not None:
+            await self._worker.stop()
+        self.end_all("The server is stopping.")
+
+    def refuse_new(self) -> None:
+        """Take no new requests; those that were taken go on."""
+        if not isinstance(self._state, FailedState):
+            self._set_state(StoppedState())
+
+    def end_all(self, error: str) -> None:
+        """End every request with an error."""
+        for request in list(self._requests.values()):
+            self._cancel_in_worker(request)
+            self._end(request, Ended("failed", error))
+
+    async def _supervise(self) -> None:
+        deaths = 0
+        while True:
+            how = await self._run_worker()
+            if isinstance(self._state, FailedState):
+                return
+            ready_since = self._ready_since_s
+            was_ready = ready_since is not None
+            steady = ready_since is not None and time.monotonic() - ready_since > STEADY_S
+            deaths = 1 if steady else deaths + 1
+            logger.warning("%s; %s", how, "restarting" if was_ready else "it had not finished loading")
+            self._fail_started(f"The engine stopped while answering: {how}.")
+            if not was_ready and deaths >= LOAD_ATTEMPTS:
+                self._fail_load(f"The model could not be loaded: {how}, {deaths} times in a row.")
+                return
+            self._not_ready_since_s = time.monotonic()
+            if not isinstance(self._state, StoppedState):
+                self._set_state(LoadingState(0.0, reason=how))
+            await asyncio.sleep(BACKOFF_S[min(deaths, len(BACKOFF_S)) - 1])
+
+    async def _run_worker(self) -> str:
+        """Spawn a worker, wait for its end, and say how it ended."""
+        self._ready_since_s = None
+        self._worker = await WorkerProcess.spawn(self._settings, self._receive)
+        how = await self._worker.wait()
+        self._worker = None
+        return how
+
+    # Requests
+
+    def submit(
+        self,
+        prompt: Tokens,
+        *,
+        max_new_tokens: int,
+        sampling: SamplingParameters,
+        top_logprobs: int | None = None,
+        arrived_s: float | None = None,
+    ) -> RequestStream:
+        """Queue a prompt.
+
+        Args:
+            prompt: Token ids, shape [n].
+            max_new_tokens: Most tokens of the answer.
+            sampling: How to choose them.
+            top_logprobs: How many likeliest tokens to report with each token; None for no log-probabilities.
+            arrived_s: When the request arrived, on the monotonic clock; now, if left out.
+
+        Raises:
+            NotReadyError: No model is ready.
+            QueueFullError: Too many wait already.
+        """
+        if not isinstance(self._state, ReadyState):
+            raise NotReadyError(describe(self._state))
+        waiting = self.waiting
+        if waiting >= self._max_queue and self.active >= self._state.model.parallel:
+            raise QueueFullError(waiting, self._mean_request_s * max(1, waiting) / self._state.model.parallel)
+        data = prompt.astype("<i4", copy=False).tobytes()
+        submit = Submit(next(self._ids), data, max_new_tokens, sampling, top_logprobs)
+        timeline = Timeline(time.monotonic() if arrived_s is None else arrived_s, prompt_tokens=len(prompt))
+        request = RequestStream(self, submit, timeline)
+        self._requests[submit.id] = request
+        self._send(request)
+        return request
+
+    def cancel(self, request_id: int) -> None:
+        """Forget a request and free its cells within one step; nothing happens if it has ended."""
+        request = self._requests.pop(request_id, None)
+        if request is not None:
+            request.timeline.ended_s = time.monotonic()
+            self._cancel_in_worker(request)
+
+    def _send(self, request: RequestStream) -> None:
+        request.attempts += 1
+        if self._worker is not None:
+            self._worker.send(request.submit)
+
+    def _cancel_in_worker(self, request: RequestStream) -> None:
+        if self._worker is not None:
+            self._worker.send(Cancel(request.submit.id))
+
+    def _end(self, request: RequestStream, event: Ended) -> None:
+        self._requests.pop(request.submit.id, None)
+        timeline = request.timeline
+        timeline.ended_s = time.monotonic()
+        if event.reason != "failed":
+            took = timeline.ended_s - (timeline.admitted_s or timeline.arrived_s)
+            self._mean_request_s += 0.2 * (took - self._mean_request_s)
+        request.put(event)
+
+    # Messages
+
+    def _receive(self, message: FromWorker) -> None:
+        match message:
+            case Report():
+                self._take_report(message)
+            case Loading(share=share):
+                if isinstance(self._state, LoadingState):
+                    self._set_state(LoadingState(share, self._state.reason))
+            case Ready():
+                self._take_ready(message)
+            case LoadFailed(reason=reason):
+                self._fail_load(reason)
+
+    def _take_ready(self, message: Ready) -> None:
+        now = time.monotonic()
+        for request in self._requests.values():
+            request.timeline.load_s += now - max(self._not_ready_since_s, request.timeline.arrived_s)
+            self._send(request)
+        self._ready_since_s = now
+        if not isinstance(self._state, StoppedState):
+            self._set_state(ReadyState(message.model, message.load_s))
+
+    def _take_report(self, report: Report) -> None:
+        for request_id in report.admitted:
+            if request := self._requests.get(request_id):
+                request.timeline.admitted_s = report.at_s
+                request.put(Admitted())
+        for request_id, token, logprobs in report.tokens:
+            if request := self._requests.get(request_id):
+                request.put(Token(token, logprobs))
+        for request_id, reason, error in report.ended:
+            if request := self._requests.get(request_id):
+                self._end(request, Ended(reason, error))
+
+    # Failures
+
+    def _fail_load(self, reason: str) -> None:
+        self._set_state(FailedState(reason))
+        for request in list(self._requests.values()):
+            self._end(request, Ended("failed", reason))
+
+    def _fail_started(self, error: str) -> None:
+        """End what the dead worker had begun; what was only queued waits for the next one."""
+        for request in list(self._requests.values()):
+            if request.started or request.attempts >= SUBMIT_ATTEMPTS:
+                self._end(request, Ended("failed", error))
+
+
+def describe(state: EngineState) -> str:
+    """What a person is told who asks for an answer in this state: a sentence."""
+    match state:
+        case LoadingState(share=share, reason=None):
+            return f"The model is being loaded ({share:.0%}); try again in a moment."
+        case LoadingState(reason=reason):
+            return f"The model is being loaded again after a failure: {reason}; try again in a moment."
+        case FailedState(reason=reason):
+            return f"No model is ready: {reason}"
+        case StoppedState():
+            return "The server is stopping and takes no new requests."
+        case ReadyState():
+            return "The model is ready."

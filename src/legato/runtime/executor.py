@@ -1,0 +1,148 @@
+"""Runs plans on the engine: fills batches, makes the library calls, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from legato.engine.batch import Batch
+from legato.engine.context import Context, EngineError
+from legato.engine.sampler import Sampler, top_logprobs
+from legato.engine.vocabulary import Tokens, Vocabulary
+from legato.runtime.messages import EndReason, Logprobs, Submit
+from legato.scheduling.scheduler import Scheduler
+from legato.scheduling.state import Outcome, Plan, Sequence
+
+
+@dataclass(slots=True)
+class Generation:
+    """What the engine keeps of a request beside its KV cells."""
+
+    prompt: Tokens
+    sampler: Sampler
+    top_logprobs: int | None
+    last_token: int = -1
+    """The latest token of the answer: the next decode's input."""
+
+
+@dataclass(slots=True)
+class CallResult:
+    """What one library call brought."""
+
+    part: Plan
+    """The part of the plan that the call ran."""
+    committed: dict[int, int] = field(default_factory=dict)
+    """Tokens that answers gained, by request."""
+    tokens: list[tuple[int, int, Logprobs | None]] = field(default_factory=list)
+    """New tokens to send: request, token, log-probabilities if wanted."""
+    ended: list[tuple[int, EndReason, str]] = field(default_factory=list)
+    """Requests that have their last token: request, why, and the error's text."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """The same in the scheduler's words."""
+        return Outcome(self.committed, [i for i, reason, _ in self.ended if reason != "failed"])
+
+
+class Executor:
+    """Owns the generations of admitted requests and the batch.
+
+    Args:
+        context: Whose cells are filled.
+        vocabulary: Of the model.
+        batch_tokens: Most tokens in one library call.
+        joined_calls: One library call a step instead of one for the decodes and one for each chunk.
+    """
+
+    def __init__(self, context: Context, vocabulary: Vocabulary, *, batch_tokens: int, joined_calls: bool) -> None:
+        self._context = context
+        self._vocabulary = vocabulary
+        self._batch = Batch(batch_tokens + context.sequences)
+        self._batch_tokens = batch_tokens
+        self._joined_calls = joined_calls
+        self._generations: dict[int, Generation] = {}
+
+    def open(self, request: Submit) -> None:
+        """Make ready to answer a request."""
+        prompt = request.tokens
+        sampler = Sampler(self._vocabulary, request.sampling, prompt, request.max_new_tokens)
+        self._generations[request.id] = Generation(prompt, sampler, request.top_logprobs)
+
+    def close(self, request_id: int) -> None:
+        """Let go of a request, if it is open."""
+        generation = self._generations.pop(request_id, None)
+        if generation is not None:
+            generation.sampler.close()
+
+    def run(self, plan: Plan, scheduler: Scheduler) -> Iterator[CallResult]:
+        """Run a plan call by call. Each result must be committed before the next is asked for."""
+        for part in self._calls(plan):
+            try:
+                yield self._run_call(part, scheduler)
+            except EngineError as error:
+                ids = [*part.decodes, *(chunk.id for chunk in part.chunks)]
+                yield CallResult(Plan(), ended=[(i, "failed", f"The engine failed: {error}.") for i in ids])
+
+    def _calls(self, plan: Plan) -> Iterator[Plan]:
+        tokens = len(plan.decodes) + sum(chunk.length for chunk in plan.chunks)
+        if self._joined_calls and tokens <= self._batch_tokens:
+            yield plan
+            return
+        if plan.decodes:
+            yield Plan(decodes=plan.decodes)
+        for chunk in plan.chunks:
+            yield Plan(chunks=(chunk,))
+
+    def _run_call(self, part: Plan, scheduler: Scheduler) -> CallResult:
+        rows = self._fill(part, scheduler)
+        self._context.evaluate(self._batch)
+        result = CallResult(part)
+        for sequence, row in rows:
+            self._sample(sequence, row, result)
+        return result
+
+    def _fill(self, part: Plan, scheduler: Scheduler) -> list[tuple[Sequence, int]]:
+        """Fill the batch in the order of slots, which the library wants; returns the rows to sample from."""
+        batch = self._batch
+        batch.clear()
+        entries = [(scheduler[i], 0) for i in part.decodes] + [(scheduler[c.id], c.length) for c in part.chunks]
+        entries.sort(key=_slot)
+        rows: list[tuple[Sequence, int]] = []
+        for sequence, chunk_length in entries:
+            generation = self._generations[sequence.id]
+            start = sequence.computed_tokens
+            if chunk_length == 0:
+                rows.append((sequence, batch.add_one(slot_of(sequence), generation.last_token, start)))
+                continue
+            end = start + chunk_length
+            is_last = end == sequence.prompt_tokens
+            row = batch.add(slot_of(sequence), generation.prompt[start:end], start, want_logits=is_last)
+            if is_last:
+                rows.append((sequence, row))
+        return rows
+
+    def _sample(self, sequence: Sequence, row: int, result: CallResult) -> None:
+        generation = self._generations[sequence.id]
+        token = generation.sampler.sample(self._context, row)
+        generation.last_token = token
+        result.committed[sequence.id] = 1
+        if self._vocabulary.is_end(token):
+            result.ended.append((sequence.id, "stop", ""))
+            return
+        logprobs = None
+        if generation.top_logprobs is not None:
+            chosen, top = top_logprobs(self._context.logits(row), token, generation.top_logprobs)
+            logprobs = Logprobs(chosen.logprob, [(t.token, t.logprob) for t in top])
+        result.tokens.append((sequence.id, token, logprobs))
+        if sequence.new_tokens + 1 >= sequence.max_new_tokens:
+            result.ended.append((sequence.id, "length", ""))
+
+
+def slot_of(sequence: Sequence) -> int:
+    """The KV sequence of an admitted request."""
+    assert sequence.slot is not None, "only admitted sequences are planned"
+    return sequence.slot
+
+
+def _slot(entry: tuple[Sequence, int]) -> int:
+    return slot_of(entry[0])

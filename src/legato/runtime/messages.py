@@ -1,0 +1,142 @@
+"""What the server process and an engine worker say to each other: msgspec structures, packed as arrays.
+
+Times are seconds of the machine's monotonic clock, which all its processes share.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from legato.engine.context import FlashAttention, KvType
+from legato.engine.sampler import SamplingParameters
+from legato.engine.vocabulary import Tokens
+from legato.scheduling.policies import PolicyName
+
+
+class EngineSettings(msgspec.Struct, frozen=True):
+    """How a worker loads its model and plans its steps. None leaves the choice to the worker."""
+
+    model_path: str
+    context_tokens: int | None = None
+    """KV cells of one sequence: prompt and answer together."""
+    parallel: int | None = None
+    """Sequences that can be read or written at once."""
+    batch_tokens: int = 512
+    """Most tokens in one library call."""
+    threads: int | None = None
+    """Threads for decode."""
+    threads_prefill: int | None = None
+    """Threads for prefill."""
+    gpu_layers: int = -1
+    flash_attention: FlashAttention | None = None
+    kv_type_k: KvType = "f16"
+    kv_type_v: KvType = "f16"
+    policy: PolicyName = "chunked"
+    chunk: int = 64
+    """Prompt tokens that a step of policy `chunked` reads."""
+    joined_calls: bool = False
+    """Put a step's decodes and chunks into one library call: better on most GPUs, worse on most CPUs."""
+    log_level: int = 30
+    """Python's logging level in the worker."""
+
+
+class ModelInfo(msgspec.Struct, frozen=True):
+    """A model that is ready."""
+
+    description: str
+    chat_template: str | None
+    parameters: int
+    size_bytes: int
+    trained_context_tokens: int
+    context_tokens: int
+    """KV cells of one sequence."""
+    parallel: int
+    """Sequences that can be read or written at once."""
+    kv_bytes: int
+    """Estimated bytes of all KV cells."""
+    threads: int
+    threads_prefill: int
+    flash_attention: FlashAttention
+
+
+# To the worker
+
+
+class Submit(msgspec.Struct, frozen=True, tag="submit", array_like=True):
+    """Answer a prompt."""
+
+    id: int
+    prompt: bytes
+    """Token ids as 32-bit little-endian integers."""
+    max_new_tokens: int
+    sampling: SamplingParameters
+    top_logprobs: int | None = None
+    """How many likeliest tokens to report beside each token; None reports no log-probabilities."""
+
+    @property
+    def tokens(self) -> Tokens:
+        """The prompt's token ids, shape [n]."""
+        return np.frombuffer(self.prompt, dtype="<i4").astype(np.int32, copy=False)
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
+    """Forget a request and free its cells."""
+
+    id: int
+
+
+ToWorker = Submit | Cancel
+
+# From the worker
+
+
+class Loading(msgspec.Struct, frozen=True, tag="loading", array_like=True):
+    """The model is being loaded."""
+
+    share: float
+    """0 to 1."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready", array_like=True):
+    """The model is loaded."""
+
+    model: ModelInfo
+    load_s: float
+    """Time that the library took for model and context."""
+
+
+class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed", array_like=True):
+    """The model cannot be loaded; the worker ends."""
+
+    reason: str
+
+
+class Logprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural logarithms of probabilities under the model alone."""
+
+    chosen: float
+    top: list[tuple[int, float]]
+    """The likeliest tokens with theirs, likeliest first."""
+
+
+EndReason = Literal["stop", "length", "failed"]
+"""Why the engine ended a request: the model's end token, no more tokens allowed, or an error."""
+
+
+class Report(msgspec.Struct, frozen=True, tag="report", array_like=True, omit_defaults=True):
+    """What one library call, or the border before it, brought."""
+
+    at_s: float
+    """When it was done."""
+    admitted: list[int] = []
+    """Requests that were given KV cells."""
+    tokens: list[tuple[int, int, Logprobs | None]] = []
+    """New tokens of answers: request, token, log-probabilities if wanted."""
+    ended: list[tuple[int, EndReason, str]] = []
+    """Requests whose cells are free again: request, why, and the error's text if it failed."""
+
+
+FromWorker = Loading | Ready | LoadFailed | Report

@@ -1,0 +1,86 @@
+"""Choices that a worker makes when the settings leave them open: threads, context, sequences."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+
+from legato.engine.context import KvType
+from legato.engine.library import build_info
+from legato.engine.model import Model
+from legato.errors import LegatoError
+
+DEFAULT_CONTEXT_TOKENS = 8192
+DEFAULT_PARALLEL = 8
+MEMORY_SHARE = 0.5
+"""Share of the free memory that KV cells may take when their number is left open."""
+
+_BYTES_PER_NUMBER: dict[KvType, float] = {
+    "f32": 4,
+    "f16": 2,
+    "bf16": 2,
+    "q8_0": 34 / 32,
+    "q5_1": 24 / 32,
+    "q5_0": 22 / 32,
+    "q4_1": 20 / 32,
+    "q4_0": 18 / 32,
+    "iq4_nl": 18 / 32,
+}
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def default_threads() -> int:
+    """One thread a physical core, for hyper-threads share the units that inference is bound by.
+
+    On very small machines, where leaving half of four CPUs idle costs more, one a CPU.
+    """
+    cpus = usable_cpus()
+    cores = psutil.cpu_count(logical=False) or cpus
+    return cpus if cpus <= 4 else min(cpus, cores)
+
+
+def kv_bytes_per_token(model: Model, type_k: KvType, type_v: KvType) -> float:
+    """Estimated bytes of KV state of one token."""
+    return model.kv_numbers_k * _BYTES_PER_NUMBER[type_k] + model.kv_numbers_v * _BYTES_PER_NUMBER[type_v]
+
+
+def choose_context(wanted: int | None, trained: int) -> int:
+    """KV cells of one sequence.
+
+    Raises:
+        LegatoError: More are wanted than the model was trained on.
+    """
+    if wanted is None:
+        return min(trained or DEFAULT_CONTEXT_TOKENS, DEFAULT_CONTEXT_TOKENS)
+    if trained and wanted > trained:
+        raise LegatoError(
+            f"A context of {wanted} tokens was asked for, and this model was trained on {trained}; "
+            f"set ctx to at most {trained}."
+        )
+    return wanted
+
+
+def choose_parallel(wanted: int | None, bytes_per_sequence: float) -> int:
+    """Sequences at once: as wanted, or as many as half of the free memory holds, at most eight.
+
+    Raises:
+        LegatoError: The wanted number needs more memory than is free.
+    """
+    # The memory of a GPU is the library's to judge; it refuses a context that does not fit.
+    free = float("inf") if build_info().can_offload else float(psutil.virtual_memory().available)
+    if wanted is None:
+        fitting = DEFAULT_PARALLEL if bytes_per_sequence == 0 else MEMORY_SHARE * free / bytes_per_sequence
+        return int(max(1, min(DEFAULT_PARALLEL, fitting)))
+    if wanted * bytes_per_sequence > free:
+        raise LegatoError(
+            f"{wanted} sequences need {wanted * bytes_per_sequence / 2**30:.1f} GiB for their KV cells, and "
+            f"{free / 2**30:.1f} GiB of memory are free; lower parallel or ctx."
+        )
+    return wanted

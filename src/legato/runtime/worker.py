@@ -1,0 +1,168 @@
+"""The engine worker process: `python -m legato.runtime.worker ENDPOINT`.
+
+Its settings come as one line of JSON on standard input. It connects to the server's socket, loads the model, and runs
+the engine's loop. It lives no longer than its server: the server holds the other end of its standard input, and when
+that closes, for whatever reason, it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from legato.engine.context import Context, ContextSettings, FlashAttention
+from legato.engine.library import build_info
+from legato.engine.model import Model
+from legato.errors import LegatoError
+from legato.runtime.executor import Executor
+from legato.runtime.loop import EngineLoop
+from legato.runtime.messages import (
+    EngineSettings,
+    FromWorker,
+    LoadFailed,
+    Loading,
+    ModelInfo,
+    Ready,
+    ToWorker,
+)
+from legato.runtime.sizing import choose_context, choose_parallel, default_threads, kv_bytes_per_token
+from legato.scheduling.policies import make_policy
+
+logger = logging.getLogger(__name__)
+
+
+class SocketMailbox:
+    """The worker's end of the connection: a pyzmq PAIR socket with msgspec messages."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
+        self._socket.set_hwm(0)
+        self._socket.connect(endpoint)
+        self._decoder = msgspec.msgpack.Decoder(ToWorker)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def receive(self, *, wait: bool) -> ToWorker | None:
+        """The next message; with `wait` it blocks until there is one, else None says that there is none."""
+        try:
+            data = self._socket.recv(0 if wait else zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        message: ToWorker = self._decoder.decode(data)
+        return message
+
+    def send(self, message: FromWorker) -> None:
+        """Send without waiting."""
+        self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Send what is left, for a second at most, and close."""
+        self._socket.close(linger=1000)
+        zmq.Context.instance().term()
+
+
+def main() -> None:
+    """Run a worker until its server ends it."""
+    # Ctrl-C reaches the whole process group; when the worker ends is the server's to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=EngineSettings)
+    threading.Thread(target=_end_with_server, daemon=True).start()
+    logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s: %(message)s")
+    mailbox = SocketMailbox(sys.argv[1])
+    try:
+        loop = _load(mailbox, settings)
+    except LegatoError as error:
+        mailbox.send(LoadFailed(str(error)))
+        mailbox.close()
+        sys.exit(1)
+    loop.run()
+
+
+def _end_with_server() -> None:
+    """End this process when standard input closes."""
+    while os.read(0, 1024):
+        pass
+    # At once, in whatever library call the main thread is: nobody is left to take its result.
+    os._exit(0)
+
+
+def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
+    begun = time.monotonic()
+    model = Model(
+        Path(settings.model_path), gpu_layers=settings.gpu_layers, on_progress=_ProgressReports(mailbox).report
+    )
+    if not model.can_generate:
+        raise LegatoError(f"{model.path.name} does not write text from a prompt; choose a model that does.")
+    context_tokens = choose_context(settings.context_tokens, model.context_length)
+    kv_bytes = context_tokens * kv_bytes_per_token(model, settings.kv_type_k, settings.kv_type_v)
+    parallel = choose_parallel(settings.parallel, kv_bytes)
+    threads = settings.threads or default_threads()
+    threads_prefill = settings.threads_prefill or threads
+    flash_attention = settings.flash_attention or default_flash_attention(settings)
+    context = Context(
+        model,
+        ContextSettings(
+            sequences=parallel,
+            cells_per_sequence=context_tokens,
+            batch_tokens=settings.batch_tokens,
+            threads=threads,
+            threads_prefill=threads_prefill,
+            flash_attention=flash_attention,
+            kv_type_k=settings.kv_type_k,
+            kv_type_v=settings.kv_type_v,
+        ),
+    )
+    executor = Executor(
+        context, model.vocabulary, batch_tokens=settings.batch_tokens, joined_calls=settings.joined_calls
+    )
+    policy = make_policy(settings.policy, chunk=settings.chunk, step_tokens=settings.batch_tokens)
+    info = ModelInfo(
+        description=model.description,
+        chat_template=model.chat_template,
+        parameters=model.parameters,
+        size_bytes=model.size_bytes,
+        trained_context_tokens=model.context_length,
+        context_tokens=context.cells_per_sequence,
+        parallel=parallel,
+        kv_bytes=int(kv_bytes * parallel),
+        threads=threads,
+        threads_prefill=threads_prefill,
+        flash_attention=flash_attention,
+    )
+    mailbox.send(Ready(info, time.monotonic() - begun))
+    return EngineLoop(mailbox, context, executor, policy)
+
+
+def default_flash_attention(settings: EngineSettings) -> FlashAttention:
+    """The library's own choice on a GPU; off on a CPU, whose kernel reads the short chunks of `chunked` slower with it.
+
+    Quantized values need it on, whatever it costs.
+    """
+    if build_info().can_offload and settings.gpu_layers != 0:
+        return "auto"
+    quantized = settings.kv_type_v not in ("f32", "f16", "bf16")
+    return "on" if quantized or settings.policy == "whole" else "off"
+
+
+class _ProgressReports:
+    """Reports the share of a load in steps of at least 5 %."""
+
+    def __init__(self, mailbox: SocketMailbox) -> None:
+        self._mailbox = mailbox
+        self._reported = 0.0
+
+    def report(self, share: float) -> None:
+        if share - self._reported >= 0.05:
+            self._reported = share
+            self._mailbox.send(Loading(share))
+
+
+if __name__ == "__main__":
+    main()

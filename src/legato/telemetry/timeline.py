@@ -1,0 +1,111 @@
+"""Where one request's time went: load, queue, prefill, decode.
+
+All instants are seconds of the machine's monotonic clock. The four parts are the differences between neighbouring
+instants of one line, so that they add up to the whole by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Timeline:
+    """The instants of one request, filled in as they pass."""
+
+    arrived_s: float
+    """The server had the request's head."""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Prompt tokens whose KV state was there already."""
+    load_s: float = 0.0
+    """Part of the wait in which no model was ready (a duration)."""
+    admitted_s: float | None = None
+    """The engine gave it KV cells and began to read; None while it waits."""
+    token_times_s: list[float] = field(default_factory=list)
+    """When each token of the answer left the server."""
+    ended_s: float | None = None
+    """The answer ended."""
+
+    def timings(self) -> Timings:
+        """The measures of an ended request. What never came counts as lasting until the end."""
+        ended = self.ended_s if self.ended_s is not None else self._latest()
+        admitted = ended if self.admitted_s is None else min(max(self.admitted_s, self.arrived_s), ended)
+        first = min(max(self.token_times_s[0], admitted), ended) if self.token_times_s else ended
+        load = min(self.load_s, admitted - self.arrived_s)
+        prefill_tokens = self.prompt_tokens - self.cached_tokens if self.admitted_s is not None else 0
+        tokens = len(self.token_times_s)
+        gaps = sorted(b - a for a, b in zip(self.token_times_s, self.token_times_s[1:], strict=False))
+        return Timings(
+            load_ms=_ms(load),
+            queue_ms=_ms(admitted - self.arrived_s - load),
+            prefill_ms=_ms(first - admitted),
+            prefill_tokens=prefill_tokens,
+            cached_tokens=self.cached_tokens,
+            prefill_tokens_per_second=_rate(prefill_tokens, first - admitted) if tokens else None,
+            ttft_ms=_ms(first - self.arrived_s) if tokens else None,
+            decode_ms=_ms(ended - first),
+            decode_tokens=tokens,
+            decode_tokens_per_second=_rate(tokens - 1, self.token_times_s[-1] - first) if tokens > 1 else None,
+            itl_p50_ms=_ms(percentile(gaps, 50)) if gaps else None,
+            itl_p95_ms=_ms(percentile(gaps, 95)) if gaps else None,
+            itl_max_ms=_ms(gaps[-1]) if gaps else None,
+            total_ms=_ms(ended - self.arrived_s),
+        )
+
+    def _latest(self) -> float:
+        return max([self.arrived_s, self.admitted_s or self.arrived_s, *self.token_times_s[-1:]])
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """The phases of one answer, apart. `load_ms + queue_ms + prefill_ms + decode_ms = total_ms`."""
+
+    load_ms: float
+    """Waiting while no model was ready."""
+    queue_ms: float
+    """Taking the request in (parsing, tokenizing) and waiting for KV cells."""
+    prefill_ms: float
+    """From admission to the first token: reading the prompt, beside others' work."""
+    prefill_tokens: int
+    """Prompt tokens that were read."""
+    cached_tokens: int
+    """Prompt tokens that did not have to be read."""
+    prefill_tokens_per_second: float | None
+    """`prefill_tokens` over `prefill_ms`; null if no token came."""
+    ttft_ms: float | None
+    """Time to first token: from arrival to the first token leaving the server; null if none came."""
+    decode_ms: float
+    """From the first token to the end of the answer."""
+    decode_tokens: int
+    """Tokens of the answer."""
+    decode_tokens_per_second: float | None
+    """Tokens after the first over the time from the first to the last; null for fewer than two tokens."""
+    itl_p50_ms: float | None
+    """Median of the gaps between tokens; null without gaps, like the next two."""
+    itl_p95_ms: float | None
+    itl_max_ms: float | None
+    """The longest gap."""
+    total_ms: float
+    """From arrival to the end of the answer."""
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The nearest-rank percentile of ascending values: a value that occurred, not one in between.
+
+    Raises:
+        ValueError: There are no values.
+    """
+    if not ordered:
+        raise ValueError("there is no percentile of no values")
+    rank = -(-len(ordered) * percent // 100)
+    return ordered[max(0, int(rank) - 1)]
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def _rate(count: int, seconds: float) -> float | None:
+    return round(count / seconds, 2) if seconds > 0 else None
