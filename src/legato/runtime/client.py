@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from legato.engine.sampler import SamplingParameters
@@ -118,7 +117,7 @@ Event = Admitted | Token | Ended
 
 
 class RequestStream:
-    """One submitted request: iterate over its events; leaving the iteration early cancels it."""
+    """One submitted request: iterate over its events, inside a `with` that cancels it when left early."""
 
     def __init__(self, client: EngineClient, submit: Submit, timeline: Timeline) -> None:
         self.submit = submit
@@ -129,6 +128,7 @@ class RequestStream:
         """Workers that it was given to."""
         self._client = client
         self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._ended = False
 
     @property
     def started(self) -> bool:
@@ -139,18 +139,25 @@ class RequestStream:
         """Deliver an event."""
         self._events.put_nowait(event)
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        try:
-            while True:
-                event = await self._events.get()
-                yield event
-                if isinstance(event, Ended):
-                    return
-        finally:
-            self._client.cancel(self.submit.id)
+    def __aiter__(self) -> RequestStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event; the iteration ends after `Ended`."""
+        if self._ended:
+            raise StopAsyncIteration
+        event = await self._events.get()
+        self._ended = isinstance(event, Ended)
+        return event
+
+    def __enter__(self) -> RequestStream:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.cancel()
 
     def cancel(self) -> None:
-        """Free its cells within one step; no event comes after that. Nothing happens if it has ended."""
+        """Free its cells within one step; nothing happens if it has ended."""
         self._client.cancel(self.submit.id)
 
 
@@ -171,6 +178,8 @@ class EngineClient:
         self._supervisor: asyncio.Task[None] | None = None
         self._state: EngineState = LoadingState(0.0)
         self._changed = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._not_ready_since_s = time.monotonic()
         self._ready_since_s: float | None = None
         """When the present worker had its model loaded."""
@@ -197,6 +206,10 @@ class EngineClient:
     def waiting(self) -> int:
         """Requests without KV cells."""
         return sum(not request.started for request in self._requests.values())
+
+    async def idle(self) -> None:
+        """Wait until there are no requests."""
+        await self._idle.wait()
 
     async def state_change(self, seen: EngineState) -> EngineState:
         """Wait until the state is another than the one seen, and return it."""
@@ -304,14 +317,14 @@ class EngineClient:
         timeline = Timeline(time.monotonic() if arrived_s is None else arrived_s, prompt_tokens=len(prompt))
         request = RequestStream(self, submit, timeline)
         self._requests[submit.id] = request
+        self._idle.clear()
         self._send(request)
         return request
 
     def cancel(self, request_id: int) -> None:
         """Forget a request and free its cells within one step; nothing happens if it has ended."""
-        request = self._requests.pop(request_id, None)
-        if request is not None:
-            request.timeline.ended_s = time.monotonic()
+        if request := self._requests.get(request_id):
+            self._drop(request)
             self._cancel_in_worker(request)
 
     def _send(self, request: RequestStream) -> None:
@@ -324,13 +337,18 @@ class EngineClient:
             self._worker.send(Cancel(request.submit.id))
 
     def _end(self, request: RequestStream, event: Ended) -> None:
-        self._requests.pop(request.submit.id, None)
+        self._drop(request)
         timeline = request.timeline
-        timeline.ended_s = time.monotonic()
         if event.reason != "failed":
-            took = timeline.ended_s - (timeline.admitted_s or timeline.arrived_s)
+            took = time.monotonic() - (timeline.admitted_s or timeline.arrived_s)
             self._mean_request_s += 0.2 * (took - self._mean_request_s)
         request.put(event)
+
+    def _drop(self, request: RequestStream) -> None:
+        request.timeline.ended_s = time.monotonic()
+        self._requests.pop(request.submit.id, None)
+        if not self._requests:
+            self._idle.set()
 
     # Messages
 

@@ -1,0 +1,174 @@
+"""Who may call: host names, API keys, origins and body sizes, checked before anything else is read."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from legato.errors import LegatoError
+from legato.server.errors import ApiError
+
+OPEN_PATHS = frozenset({"/health"})
+"""Paths that need no API key, for supervisors that have none."""
+
+
+def is_loopback(host: str) -> bool:
+    """True if only this machine can reach that address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(host: str, api_keys: Iterable[str], *, no_auth: bool) -> None:
+    """Refuse to listen to a network without a key.
+
+    Raises:
+        LegatoError: The address is not loopback, there is no API key, and nobody said `--no-auth`.
+    """
+    if not is_loopback(host) and not tuple(api_keys) and not no_auth:
+        raise LegatoError(
+            f"Others could use this server on {host}: set a key with --api-keys, or say --no-auth if that is wanted."
+        )
+
+
+def host_name(value: str) -> str:
+    """The name or address in a Host header, without port and brackets, in lower case."""
+    try:
+        return (urlsplit(f"//{value}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+class KnownHosts:
+    """The names that this server is known by.
+
+    A page of a foreign site can make its own name resolve to this machine and call the server with it (DNS rebinding).
+    It can only ever do that with a name, so literal addresses are all known, and of names the listed ones alone.
+    """
+
+    def __init__(self, listening: str, allowed: Iterable[str]) -> None:
+        machine = socket.gethostname().lower()
+        self._names = {"localhost", machine, f"{machine}.local", listening.lower(), *(a.lower() for a in allowed)}
+
+    def __contains__(self, name: str) -> bool:
+        if name in self._names or name.endswith(".localhost"):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+class AccessMiddleware:
+    """Checks every request, as plain ASGI so that streams pass through untouched.
+
+    Args:
+        app: What is protected.
+        hosts: Names the server is known by.
+        api_keys: KEY or NAME=KEY; none lets everybody in.
+        cors_origins: Origins whose pages may call.
+        max_body_bytes: Largest body.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: KnownHosts,
+        api_keys: Iterable[str],
+        cors_origins: Iterable[str],
+        max_body_bytes: int,
+    ) -> None:
+        self._app = app
+        self._hosts = hosts
+        self._keys = [key.rpartition("=")[2].encode() for key in api_keys]
+        self._origins = frozenset(cors_origins)
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer it with what is missing."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        try:
+            self._check_host(headers)
+            self._check_origin(headers)
+            if scope["path"] not in OPEN_PATHS:
+                self._check_key(headers)
+            self._check_length(headers)
+        except ApiError as error:
+            await error.response()(scope, receive, send)
+            return
+        await self._app(scope, self._limited(receive), send)
+
+    def _check_host(self, headers: Headers) -> None:
+        value = headers.get("host", "")
+        if host_name(value) not in self._hosts:
+            raise ApiError(
+                403,
+                f"This server is not known as {value!r}; if it should be, start it with --allowed-hosts.",
+                code="unknown_host",
+            )
+
+    def _check_origin(self, headers: Headers) -> None:
+        """Refuse pages of other sites even where the browser would send their request without asking first."""
+        origin = headers.get("origin")
+        if origin is None or origin in self._origins or "*" in self._origins:
+            return
+        if origin.partition("://")[2] != headers.get("host"):
+            raise ApiError(
+                403,
+                f"Pages of {origin} may not call this server; if they should, start it with --cors-origins.",
+                code="unknown_origin",
+            )
+
+    def _check_key(self, headers: Headers) -> None:
+        if not self._keys:
+            return
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        given = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        # Every key is compared, in constant time, so that timing tells nothing.
+        if not sum(hmac.compare_digest(given.encode(), known) for known in self._keys):
+            what = "The API key is not known" if given else "An API key is needed"
+            raise ApiError(
+                401,
+                f"{what}; send one as 'Authorization: Bearer KEY'.",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+    def _check_length(self, headers: Headers) -> None:
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self._max_body_bytes:
+            raise self._too_large()
+
+    def _limited(self, receive: Receive) -> Receive:
+        """Count the body's bytes as they come: a length need not be given, or true."""
+        received = 0
+
+        async def limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._max_body_bytes:
+                raise self._too_large()
+            return message
+
+        return limited
+
+    def _too_large(self) -> ApiError:
+        limit = self._max_body_bytes / 2**20
+        return ApiError(
+            413, f"The body is larger than {limit:g} MiB, the most that this server takes.", code="too_large"
+        )

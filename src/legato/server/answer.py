@@ -1,0 +1,122 @@
+"""One request's answer, whole or as a stream, in whatever shape an API gives it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+from fastapi import Request
+from starlette.responses import Response
+
+from legato.server.errors import ApiError
+from legato.server.generation import Finish, Generation, interleave
+from legato.server.sse import EventStream, unless_client_goes
+from legato.server.text import ChosenToken, Piece
+from legato.telemetry.timeline import Timings
+
+DONE = b"data: [DONE]\n\n"
+"""What ends a stream of OpenAI's API."""
+
+
+@dataclass(slots=True)
+class Choice:
+    """One whole answer; a request may ask for several."""
+
+    finish: Finish
+    text: str = ""
+    tokens: list[ChosenToken] = field(default_factory=list)
+
+
+class AnswerShape(Protocol):
+    """Turns an answer, or what is new of it, into an API's bodies."""
+
+    def openings(self) -> Iterable[Any]:
+        """What a stream begins with."""
+        ...
+
+    def piece(self, index: int, piece: Piece) -> Any:
+        """New text of a choice."""
+        ...
+
+    def finish(self, index: int, finish: Finish, own: Timings | None, total: Timings | None) -> Any:
+        """The end of a choice, with its own timings if there are several, and the request's if it is the last."""
+        ...
+
+    def summary(self, finishes: Sequence[Finish], total: Timings) -> Any:
+        """The token counts that a stream may end with."""
+        ...
+
+    def whole(self, choices: Sequence[Choice], total: Timings) -> Any:
+        """Everything in one body."""
+        ...
+
+
+async def respond(
+    request: Request, generations: Sequence[Generation], shape: AnswerShape, *, stream: bool, summary: bool
+) -> Response:
+    """Answer a request.
+
+    Args:
+        request: Whose client may go away, which frees what its generations hold.
+        generations: One a choice.
+        shape: The API's bodies.
+        stream: Send the answer as it is written.
+        summary: End the stream with the token counts.
+
+    Raises:
+        ApiError: The engine failed, and nothing was sent yet.
+    """
+    if stream:
+        return EventStream(_events(generations, shape, summary=summary))
+    return await unless_client_goes(request, _whole(generations, shape))
+
+
+async def _whole(generations: Sequence[Generation], shape: AnswerShape) -> Response:
+    pieces: list[list[Piece]] = [[] for _ in generations]
+    finishes: dict[int, Finish] = {}
+    async for index, item in interleave(generations):
+        if isinstance(item, Finish):
+            finishes[index] = item
+        else:
+            pieces[index].append(item)
+    choices = [
+        Choice(finishes[index], "".join(p.text for p in own), [token for p in own for token in p.tokens])
+        for index, own in enumerate(pieces)
+    ]
+    body = shape.whole(choices, _slowest(finishes.values()))
+    return Response(msgspec.json.encode(body), media_type="application/json")
+
+
+async def _events(generations: Sequence[Generation], shape: AnswerShape, *, summary: bool) -> AsyncIterator[bytes]:
+    for opening in shape.openings():
+        yield _event(opening)
+    finishes: dict[int, Finish] = {}
+    try:
+        async for index, item in interleave(generations):
+            if isinstance(item, Piece):
+                yield _event(shape.piece(index, item))
+                continue
+            finishes[index] = item
+            own = item.timings if len(generations) > 1 else None
+            is_last = len(finishes) == len(generations) and not summary
+            yield _event(shape.finish(index, item, own, _slowest(finishes.values()) if is_last else None))
+    except ApiError as error:
+        # The status is long sent. Clients raise an event with an error as they would a refusal.
+        yield _event(error.body)
+        yield DONE
+        return
+    if summary:
+        ordered = [finishes[index] for index in range(len(generations))]
+        yield _event(shape.summary(ordered, _slowest(ordered)))
+    yield DONE
+
+
+def _slowest(finishes: Iterable[Finish]) -> Timings:
+    """The timings that stand for the whole request: those of the choice that took longest."""
+    return max((finish.timings for finish in finishes), key=lambda timings: timings.total_ms)
+
+
+def _event(body: Any) -> bytes:
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"

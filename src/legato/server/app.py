@@ -1,0 +1,115 @@
+"""The application: routes, middleware, and the life of the served model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from legato import __version__
+from legato.runtime.client import FailedState, LoadingState, ReadyState, StoppedState
+from legato.server import openai_chat, openai_completions
+from legato.server.access import AccessMiddleware, KnownHosts
+from legato.server.errors import install_error_handlers
+from legato.server.service import Service
+from legato.server.sse import ClientGoneError
+from legato.settings import Settings
+
+
+def create_app(settings: Settings, service: Service) -> FastAPI:
+    """The application that serves one model under these settings."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        await service.close()
+
+    app = FastAPI(title="Legato", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.service = service
+    install_error_handlers(app)
+
+    @app.exception_handler(ClientGoneError)
+    async def client_gone(_request: Request, _error: ClientGoneError) -> Response:
+        # Nobody reads it; 499 is what access logs call this.
+        return Response(status_code=499)
+
+    app.include_router(openai_chat.router)
+    app.include_router(openai_completions.router)
+    _add_model_routes(app, service)
+    app.add_middleware(
+        AccessMiddleware,
+        hosts=KnownHosts(settings.host, settings.allowed_hosts),
+        api_keys=settings.api_keys,
+        cors_origins=settings.cors_origins,
+        max_body_bytes=int(settings.max_body_mib * 2**20),
+    )
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"]
+        )
+    app.add_middleware(ArrivalMiddleware)
+    return app
+
+
+class ArrivalMiddleware:
+    """Notes when each request's head was there: where its time to first token begins."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Note the time and pass on."""
+        if scope["type"] == "http":
+            scope.setdefault("state", {})["arrived_s"] = time.monotonic()
+        await self._app(scope, receive, send)
+
+
+def _add_model_routes(app: FastAPI, service: Service) -> None:
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        """200 when the model answers; 503 with `loading`, `failed` or `stopping` when not."""
+        state = service.state
+        match state:
+            case ReadyState():
+                return JSONResponse({"status": "ok", "model": service.name})
+            case LoadingState(share=share, reason=reason):
+                body: dict[str, Any] = {"status": "loading", "model": service.name, "progress": round(share, 3)}
+                return JSONResponse(body | ({"reason": reason} if reason else {}), 503)
+            case FailedState(reason=reason):
+                return JSONResponse({"status": "failed", "model": service.name, "reason": reason}, 503)
+            case StoppedState():
+                return JSONResponse({"status": "stopping", "model": service.name}, 503)
+
+    @app.get("/v1/models")
+    async def list_models() -> dict[str, Any]:
+        """The served model."""
+        return {"object": "list", "data": [_model_card(service)]}
+
+    @app.get("/v1/models/{name:path}")
+    async def get_model(name: str) -> dict[str, Any]:
+        """The served model, by name."""
+        service.check_model(name)
+        return _model_card(service)
+
+
+def _model_card(service: Service) -> dict[str, Any]:
+    card = {"id": service.name, "object": "model", "created": service.created_s, "owned_by": "legato"}
+    state = service.state
+    if isinstance(state, ReadyState):
+        model = state.model
+        card |= {
+            "description": model.description,
+            "parameters": model.parameters,
+            "size_bytes": model.size_bytes,
+            "context_length": model.context_tokens,
+            "parallel": model.parallel,
+        }
+    return card

@@ -1,0 +1,112 @@
+"""Errors in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+logger = logging.getLogger(__name__)
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 404: "invalid_request_error", 429: "rate_limit_error"}
+
+
+class ApiError(HTTPException):
+    """An answer that refuses.
+
+    Args:
+        status: The HTTP status.
+        message: One sentence that says what was wrong and what would be right.
+        param: The parameter that it is about.
+        code: A word for programs.
+        headers: To send along.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, detail=message, headers=headers)
+        self.message = message
+        self.param = param
+        self.code = code
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON body."""
+        return error_body(self.status_code, self.message, self.param, self.code)
+
+    def response(self) -> JSONResponse:
+        """The whole answer."""
+        return JSONResponse(self.body, self.status_code, self.headers)
+
+
+def error_body(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    """The JSON body of an error with that HTTP status."""
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Fold every error that the framework can answer with into OpenAI's shape."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+        return from_validation(error).response()
+
+    @app.exception_handler(StarletteHTTPException)
+    async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
+        if isinstance(error, ApiError):
+            return error.response()
+        message = str(error.detail)
+        if error.status_code == 404:
+            message = f"There is nothing at {request.url.path}; the API is under /v1."
+        elif error.status_code == 405:
+            message = f"{request.url.path} does not answer {request.method}."
+        elif error.status_code == 400:
+            message = f"The body could not be read as JSON: {error.__cause__ or message}."
+        return ApiError(error.status_code, message, headers=dict(error.headers or {})).response()
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> JSONResponse:
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return ApiError(
+            500, f"The server failed at this request ({type(error).__name__}); its log says more."
+        ).response()
+
+
+def from_validation(error: RequestValidationError) -> ApiError:
+    """The first of the body's faults, in one sentence."""
+    first = error.errors()[0]
+    path = [part for part in first["loc"] if part != "body"]
+    param = _dotted(path)
+    kind = first["type"]
+    if kind == "json_invalid":
+        reason = first.get("ctx", {}).get("error", "")
+        return ApiError(400, f"The body is not valid JSON: {reason} at character {path[0] if path else 0}.")
+    if kind == "extra_forbidden":
+        return ApiError(400, f"Unrecognized request argument: {param}.", param=param, code="unknown_parameter")
+    if not path:
+        return ApiError(400, "The body must be a JSON object, sent with Content-Type: application/json.")
+    message = first["msg"].removeprefix("Value error, ")
+    return ApiError(400, f"{param}: {message[0].lower()}{message[1:]}.", param=param, code="invalid_value")
+
+
+def _dotted(path: list[Any]) -> str:
+    """`messages[0].content` from its parts; names of union members that pydantic adds are left out."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part.isidentifier():
+            text += f".{part}" if text else part
+    return text

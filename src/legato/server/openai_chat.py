@@ -1,0 +1,101 @@
+"""`POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from legato.engine.vocabulary import Vocabulary
+from legato.server.answer import Choice, respond
+from legato.server.generation import Finish, GenerationRequest
+from legato.server.requests import ChatRequest
+from legato.server.responses import (
+    ChatChoice,
+    ChatChunk,
+    ChatCompletion,
+    ChunkChoice,
+    Delta,
+    Message,
+    chat_logprobs,
+    usage_of,
+)
+from legato.server.service import Service
+from legato.server.text import Piece
+from legato.telemetry.timeline import Timings
+
+router = APIRouter()
+
+
+@router.post("/v1/chat/completions")
+async def create_chat_completion(request: Request, body: ChatRequest) -> Response:
+    """Answer a conversation."""
+    service: Service = request.app.state.service
+    service.check_model(body.model)
+    prompt = await service.chat_prompt(
+        body.messages, continue_final=bool(body.continue_final_message), variables=body.chat_template_kwargs or {}
+    )
+    limit = body.answer_limit or service.model.context_tokens
+    generations = service.submit_all(
+        [
+            GenerationRequest(prompt, limit, sampling, body.stop or (), body.logprob_count, request.state.arrived_s)
+            for sampling in body.sampling(service.language.vocabulary.size)
+        ],
+        param="messages",
+    )
+    shape = _ChatShape(service.name, service.language.vocabulary, len(generations))
+    return await respond(request, generations, shape, stream=bool(body.stream), summary=body.includes_usage)
+
+
+class _ChatShape:
+    """Bodies of one chat answer."""
+
+    def __init__(self, model: str, vocabulary: Vocabulary, choices: int) -> None:
+        self._vocabulary = vocabulary
+        self._choices = choices
+        self._id = f"chatcmpl-{uuid.uuid4().hex}"
+        self._created = int(time.time())
+        self._model = model
+
+    def openings(self) -> Iterable[ChatChunk]:
+        return [self._chunk(ChunkChoice(i, Delta(role="assistant", content=""), None)) for i in range(self._choices)]
+
+    def piece(self, index: int, piece: Piece) -> ChatChunk:
+        logprobs = chat_logprobs(self._vocabulary, piece.tokens)
+        return self._chunk(ChunkChoice(index, Delta(content=piece.text), None, logprobs))
+
+    def finish(self, index: int, finish: Finish, own: Timings | None, total: Timings | None) -> ChatChunk:
+        chunk = self._chunk(ChunkChoice(index, Delta(), finish.reason, timings=own))
+        chunk.timings = total
+        return chunk
+
+    def summary(self, finishes: Sequence[Finish], total: Timings) -> ChatChunk:
+        chunk = self._chunk()
+        chunk.usage = usage_of(finishes, prompts=1)
+        chunk.timings = total
+        return chunk
+
+    def whole(self, choices: Sequence[Choice], total: Timings) -> ChatCompletion:
+        return ChatCompletion(
+            id=self._id,
+            created=self._created,
+            model=self._model,
+            choices=[
+                ChatChoice(
+                    index=index,
+                    message=Message(choice.text),
+                    finish_reason=choice.finish.reason,
+                    logprobs=chat_logprobs(self._vocabulary, choice.tokens),
+                    timings=choice.finish.timings if len(choices) > 1 else None,
+                )
+                for index, choice in enumerate(choices)
+            ],
+            usage=usage_of([choice.finish for choice in choices], prompts=1),
+            timings=total,
+        )
+
+    def _chunk(self, *choices: ChunkChoice) -> ChatChunk:
+        return ChatChunk(self._id, "chat.completion.chunk", self._created, self._model, list(choices))

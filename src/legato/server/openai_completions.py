@@ -1,0 +1,115 @@
+"""`POST /v1/completions`: text continued, without a chat's roles."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from legato.engine.vocabulary import Tokens, Vocabulary
+from legato.server.answer import Choice, respond
+from legato.server.errors import ApiError
+from legato.server.generation import Finish, GenerationRequest
+from legato.server.requests import CompletionRequest
+from legato.server.responses import Completion, CompletionChoice, completion_logprobs, usage_of
+from legato.server.service import Service
+from legato.server.text import Piece
+from legato.telemetry.timeline import Timings
+
+router = APIRouter()
+
+MAX_PROMPTS = 64
+
+
+@router.post("/v1/completions")
+async def create_completion(request: Request, body: CompletionRequest) -> Response:
+    """Continue one text, or several."""
+    service: Service = request.app.state.service
+    service.check_model(body.model)
+    prompts = await _tokens(service, body)
+    limit = body.max_tokens or service.model.context_tokens
+    vocabulary = service.language.vocabulary
+    samplings = body.sampling(vocabulary.size)
+    generations = service.submit_all(
+        [
+            GenerationRequest(prompt, limit, sampling, body.stop or (), body.logprobs, request.state.arrived_s)
+            for prompt in prompts
+            for sampling in samplings
+        ],
+        param="prompt",
+    )
+    echoes = [_text(vocabulary, prompt) if body.echo else "" for prompt in prompts for _ in samplings]
+    shape = _TextShape(service.name, vocabulary, echoes, len(prompts))
+    return await respond(request, generations, shape, stream=bool(body.stream), summary=body.includes_usage)
+
+
+async def _tokens(service: Service, body: CompletionRequest) -> list[Tokens]:
+    prompts = body.prompts
+    if not prompts or len(prompts) > MAX_PROMPTS:
+        raise ApiError(
+            400,
+            f"The request has {len(prompts)} prompts; send 1 to {MAX_PROMPTS}.",
+            param="prompt",
+            code="invalid_value",
+        )
+    return [
+        await service.text_prompt(prompt) if isinstance(prompt, str) else service.token_prompt(prompt)
+        for prompt in prompts
+    ]
+
+
+def _text(vocabulary: Vocabulary, prompt: Tokens) -> str:
+    pieces = (vocabulary.piece(token, special=True) for token in prompt.tolist())
+    return b"".join(pieces).decode("utf-8", "replace")
+
+
+class _TextShape:
+    """Bodies of one completion. `echoes` is the text before each choice."""
+
+    def __init__(self, model: str, vocabulary: Vocabulary, echoes: Sequence[str], prompts: int) -> None:
+        self._vocabulary = vocabulary
+        self._echoes = echoes
+        self._prompts = prompts
+        self._lengths = [len(echo) for echo in echoes]
+        self._id = f"cmpl-{uuid.uuid4().hex}"
+        self._created = int(time.time())
+        self._model = model
+
+    def openings(self) -> Iterable[Completion]:
+        return [self._body(CompletionChoice(i, echo, None, None)) for i, echo in enumerate(self._echoes) if echo]
+
+    def piece(self, index: int, piece: Piece) -> Completion:
+        logprobs = completion_logprobs(self._vocabulary, piece.tokens, self._lengths[index])
+        self._lengths[index] += len(piece.text)
+        return self._body(CompletionChoice(index, piece.text, None, logprobs))
+
+    def finish(self, index: int, finish: Finish, own: Timings | None, total: Timings | None) -> Completion:
+        body = self._body(CompletionChoice(index, "", finish.reason, None, own))
+        body.timings = total
+        return body
+
+    def summary(self, finishes: Sequence[Finish], total: Timings) -> Completion:
+        body = self._body()
+        body.usage = usage_of(finishes, prompts=self._prompts)
+        body.timings = total
+        return body
+
+    def whole(self, choices: Sequence[Choice], total: Timings) -> Completion:
+        body = self.summary([choice.finish for choice in choices], total)
+        body.choices = [
+            CompletionChoice(
+                index=index,
+                text=self._echoes[index] + choice.text,
+                finish_reason=choice.finish.reason,
+                logprobs=completion_logprobs(self._vocabulary, choice.tokens, self._lengths[index]),
+                timings=choice.finish.timings if len(choices) > 1 else None,
+            )
+            for index, choice in enumerate(choices)
+        ]
+        return body
+
+    def _body(self, *choices: CompletionChoice) -> Completion:
+        return Completion(self._id, "text_completion", self._created, self._model, list(choices))

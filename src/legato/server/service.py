@@ -1,0 +1,294 @@
+"""The served model as the routes see it: its engine, its vocabulary and template, and requests turned into tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from legato.chat.builtin import builtin_template
+from legato.chat.errors import MessageError
+from legato.chat.messages import read_messages
+from legato.chat.template import ChatTemplate
+from legato.engine.model import Model
+from legato.engine.vocabulary import Tokens, Vocabulary
+from legato.errors import LegatoError
+from legato.runtime.client import (
+    EngineClient,
+    EngineState,
+    FailedState,
+    LoadingState,
+    NotReadyError,
+    QueueFullError,
+    ReadyState,
+    StoppedState,
+    describe,
+)
+from legato.runtime.messages import EngineSettings, ModelInfo
+from legato.server.errors import ApiError
+from legato.server.generation import Generation, GenerationRequest
+
+RETRY_AFTER_LOADING_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """How the served model reads: needed to turn a request into tokens, loaded in the server's own process."""
+
+    vocabulary: Vocabulary
+    template: ChatTemplate | None
+    bos_text: str
+
+
+class Service:
+    """One served model.
+
+    Args:
+        name: What clients call it.
+        path: Its file.
+        engine: Settings of its engine.
+        max_queue: Requests that may wait.
+        chat_template: A Jinja file or a built-in name, instead of the model's own template.
+    """
+
+    def __init__(
+        self, name: str, path: Path, engine: EngineSettings, *, max_queue: int, chat_template: str | None = None
+    ) -> None:
+        self.name = name
+        """What clients call the model."""
+        self.created_s = int(time.time())
+        """When the service was made, in seconds since 1970."""
+        self.engine = EngineClient(engine, max_queue=max_queue)
+        """Where prompts are read and answers written."""
+        self._path = path
+        self._template_name = chat_template
+        self._language: Language | None = None
+        self._language_error: str | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._started = asyncio.Event()
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to load the model, here and in the engine's process."""
+        self.engine.start()
+        self._loading = asyncio.create_task(self._load_language())
+        self._started.set()
+
+    async def settled(self) -> EngineState:
+        """Wait until the model is ready or has failed."""
+        await self._started.wait()
+        assert self._loading is not None, "set by start"
+        await asyncio.gather(self.engine.settled(), self._loading)
+        return self.state
+
+    async def drain(self, grace_s: float) -> None:
+        """Take nothing new, let running answers finish for `grace_s` seconds, then end them."""
+        self.engine.refuse_new()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.engine.idle(), grace_s)
+        self.engine.end_all("The server is stopping; the answer was cut off.")
+
+    async def close(self) -> None:
+        """End the engine."""
+        if self._loading is not None:
+            await self._loading
+        await self.engine.close()
+
+    async def _load_language(self) -> None:
+        try:
+            self._language = await asyncio.to_thread(_read_language, self._path, self._template_name)
+        except LegatoError as error:
+            self._language_error = str(error)
+
+    # State
+
+    @property
+    def state(self) -> EngineState:
+        """What the model is doing."""
+        state = self.engine.state
+        if self._language_error and not isinstance(state, StoppedState):
+            return FailedState(self._language_error)
+        if self._language is None and isinstance(state, ReadyState):
+            return LoadingState(1.0)
+        return state
+
+    @property
+    def model(self) -> ModelInfo:
+        """The loaded model.
+
+        Raises:
+            ApiError: There is none.
+        """
+        state = self.state
+        if not isinstance(state, ReadyState):
+            raise _not_ready(state)
+        return state.model
+
+    @property
+    def language(self) -> Language:
+        """How the model reads.
+
+        Raises:
+            ApiError: It is not loaded.
+        """
+        if self._language is None:
+            raise _not_ready(self.state)
+        return self._language
+
+    def check_model(self, name: str | None) -> None:
+        """Refuse a request for another model.
+
+        Raises:
+            ApiError: It is not served here.
+        """
+        if name is not None and name != self.name:
+            raise ApiError(
+                404,
+                f"The model {name!r} is not served here; {self.name!r} is.",
+                param="model",
+                code="model_not_found",
+            )
+
+    # Requests
+
+    async def chat_prompt(
+        self, messages: Sequence[Mapping[str, Any]], *, continue_final: bool, variables: Mapping[str, Any]
+    ) -> Tokens:
+        """The tokens of a conversation.
+
+        Raises:
+            ApiError: A message is wrong, or the template refuses it.
+        """
+        language = self.language
+        if language.template is None:
+            raise ApiError(
+                400,
+                f"{self.name} has no chat template, so it was not made for chats; use /v1/completions, "
+                "or start the server with --chat-template.",
+                param="messages",
+                code="no_chat_template",
+            )
+        return await asyncio.to_thread(_chat_tokens, language, messages, continue_final, variables)
+
+    async def text_prompt(self, text: str) -> Tokens:
+        """The tokens of a text."""
+        return await asyncio.to_thread(
+            self.language.vocabulary.tokenize, text, add_bos=self.language.vocabulary.adds_bos, parse_special=True
+        )
+
+    def token_prompt(self, tokens: Sequence[int]) -> Tokens:
+        """A prompt that came as tokens.
+
+        Raises:
+            ApiError: One of them is not in the vocabulary.
+        """
+        size = self.language.vocabulary.size
+        if wrong := [token for token in tokens if not 0 <= token < size]:
+            raise ApiError(
+                400,
+                f"The prompt holds token {wrong[0]}, and this model's vocabulary ends at {size - 1}.",
+                param="prompt",
+                code="invalid_value",
+            )
+        return np.array(tokens, dtype=np.int32)
+
+    def submit_all(self, requests: Sequence[GenerationRequest], *, param: str) -> list[Generation]:
+        """Submit the parts of one request: all, or none of them.
+
+        Args:
+            requests: The parts.
+            param: The parameter that their prompts came in.
+
+        Raises:
+            ApiError: A prompt is empty or too long, too many requests wait, or no model is ready.
+        """
+        for request in requests:
+            self._check_length(len(request.prompt), param)
+        vocabulary = self.language.vocabulary
+        generations: list[Generation] = []
+        try:
+            for request in requests:
+                generations.append(Generation(self.engine, vocabulary, request))  # noqa: PERF401 - kept if one fails
+        except LegatoError as error:
+            for generation in generations:
+                generation.cancel()
+            raise self._refusal(error) from error
+        return generations
+
+    def _check_length(self, tokens: int, param: str) -> None:
+        if tokens == 0:
+            raise ApiError(400, "The prompt is empty; send at least one token.", param=param, code="invalid_value")
+        limit = self.model.context_tokens
+        if tokens >= limit:
+            raise ApiError(
+                400,
+                f"The prompt has {tokens} tokens, and this model's context holds {limit} with at least one for the "
+                "answer; send a shorter prompt or start the server with a larger --ctx.",
+                param=param,
+                code="context_length_exceeded",
+            )
+
+    def _refusal(self, error: LegatoError) -> ApiError:
+        if isinstance(error, QueueFullError):
+            headers = {"Retry-After": str(max(1, round(error.retry_after_s)))}
+            return ApiError(429, str(error), code="queue_full", headers=headers)
+        if isinstance(error, NotReadyError):
+            return _not_ready(self.state)
+        return ApiError(500, str(error))
+
+
+def _not_ready(state: EngineState) -> ApiError:
+    codes = {LoadingState: "model_loading", FailedState: "model_failed", StoppedState: "server_stopping"}
+    headers = {"Retry-After": str(RETRY_AFTER_LOADING_S)} if isinstance(state, LoadingState) else None
+    return ApiError(503, describe(state), code=codes.get(type(state)), headers=headers)
+
+
+def _read_language(path: Path, template_name: str | None) -> Language:
+    model = Model(path, vocabulary_only=True)
+    vocabulary = model.vocabulary
+    bos_text, eos_text = (
+        vocabulary.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
+        for token in (vocabulary.bos, vocabulary.eos)
+    )
+    source = model.chat_template if template_name is None else _template_source(template_name)
+    template = ChatTemplate(source, bos_token=bos_text, eos_token=eos_text) if source else None
+    # The model is kept by the vocabulary's handle for the life of the process.
+    return Language(vocabulary, template, bos_text)
+
+
+def _template_source(name: str) -> str:
+    path = Path(name)
+    if path.is_file():
+        try:
+            return path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise LegatoError(f"The chat template {name} can't be read: {error}.") from error
+    return builtin_template(name)
+
+
+def _chat_tokens(
+    language: Language, messages: Sequence[Mapping[str, Any]], continue_final: bool, variables: Mapping[str, Any]
+) -> Tokens:
+    """Render and tokenize, in a thread: a long paste holds up nobody's stream."""
+    assert language.template is not None, "checked by the caller"
+    try:
+        text = language.template.render(
+            read_messages(messages),
+            add_generation_prompt=not continue_final,
+            continue_final_message=continue_final,
+            extra=variables,
+        )
+    except MessageError as error:
+        raise ApiError(400, str(error), param=error.param, code="invalid_value") from error
+    except LegatoError as error:
+        raise ApiError(400, str(error), param="messages", code="invalid_value") from error
+    # Many templates write the first token themselves; two of them confuse a model.
+    add_bos = language.vocabulary.adds_bos and not (language.bos_text and text.startswith(language.bos_text))
+    return language.vocabulary.tokenize(text, add_bos=add_bos, parse_special=True)

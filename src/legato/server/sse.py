@@ -1,0 +1,98 @@
+"""Server-sent events, and noticing that the client has gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+KEEP_ALIVE_S = 10.0
+"""Silence after which a comment is sent, so that neither client nor proxy takes a long wait for a dead server."""
+
+T = TypeVar("T")
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection before the answer was complete."""
+
+
+class EventStream(Response):
+    """Sends events as they come, and stops their source when the client goes away.
+
+    Leaner than the framework's streaming response: one write a token is the server's busiest path, on CPUs that it
+    shares with the engine.
+
+    Args:
+        events: Complete events, each ending in an empty line.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
+        super().__init__()
+        self._events = events
+        self._last_sent = 0.0
+        # No length is known, and nothing on the way may keep or gather the events.
+        del self.headers["content-length"]
+        self.headers["cache-control"] = "no-cache"
+        self.headers["x-accel-buffering"] = "no"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything, or as much as the client waits for."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        pump = asyncio.create_task(self._pump(send))
+        watch = asyncio.create_task(self._watch(receive, send))
+        try:
+            await asyncio.wait((pump, watch), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            pump.cancel()
+            watch.cancel()
+            results = await asyncio.gather(pump, watch, return_exceptions=True)
+        if isinstance(results[0], Exception):
+            raise results[0]
+
+    async def _pump(self, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        async for event in self._events:
+            self._last_sent = loop.time()
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _watch(self, receive: Receive, send: Send) -> None:
+        """Return when the client is gone; until then break long silences."""
+        loop = asyncio.get_running_loop()
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            while not (await asyncio.wait((gone,), timeout=KEEP_ALIVE_S))[0]:
+                if loop.time() - self._last_sent >= KEEP_ALIVE_S:
+                    await send({"type": "http.response.body", "body": b": still here\n\n", "more_body": True})
+        finally:
+            gone.cancel()
+
+
+async def unless_client_goes(request: Request, answer: Awaitable[T]) -> T:
+    """The answer; if the client goes first, it is cancelled.
+
+    Raises:
+        ClientGoneError: The client went.
+    """
+    working = asyncio.ensure_future(answer)
+    gone = asyncio.ensure_future(_disconnected(request.receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGoneError
+        return await working
+    finally:
+        gone.cancel()
+        working.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,112 @@
+"""From tokens to text that may be sent: whole characters, and never a part of a stop string."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from legato.engine.vocabulary import Vocabulary
+from legato.runtime.messages import Logprobs
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenToken:
+    """A token of the answer, for clients that asked for log-probabilities."""
+
+    token: int
+    logprobs: Logprobs | None
+
+
+@dataclass(slots=True)
+class Piece:
+    """Text to send, and the tokens that it came from."""
+
+    text: str = ""
+    tokens: list[ChosenToken] = field(default_factory=list)
+
+
+class StopFinder:
+    """Finds the first stop string in text that comes in pieces.
+
+    Args:
+        stops: The strings; none of them empty.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stops)
+        self._held = ""
+        self.found = False
+        """True once a stop string came; nothing may follow."""
+
+    def feed(self, text: str) -> str:
+        """The part of all text so far that is now sure not to belong to a stop string."""
+        if not self._stops:
+            return text
+        text = self._held + text
+        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        if places:
+            self.found = True
+            self._held = ""
+            return text[: min(places)]
+        keep = max(_overlap(text, stop) for stop in self._stops)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def rest(self) -> str:
+        """What was held back, now that no more text comes."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of the text that a stop string begins with."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
+
+
+class AnswerText:
+    """Assembles one answer.
+
+    Tokens are sent with the text that they complete: those of a half character or of a possible stop string wait.
+    Bytes that are no UTF-8 become U+FFFD, as everywhere.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str]) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._stops = StopFinder(stops)
+        self._waiting: list[ChosenToken] = []
+
+    @property
+    def stopped(self) -> bool:
+        """True once a stop string came: the answer ends before it."""
+        return self._stops.found
+
+    def feed(self, token: ChosenToken) -> Piece | None:
+        """Take a token; what may be sent now, or None."""
+        self._waiting.append(token)
+        text = self._stops.feed(self._decoder.decode(self._vocabulary.piece(token.token)))
+        return self._send(text) if text or self.stopped else None
+
+    def finish(self) -> Piece | None:
+        """What was held back, now that the answer has ended; None if nothing was."""
+        text = self._stops.feed(self._decoder.decode(b"", final=True))
+        return self._send(text if self.stopped else text + self._stops.rest())
+
+    def _send(self, text: str) -> Piece | None:
+        tokens, self._waiting = self._waiting, []
+        if self.stopped:
+            tokens = self._before_stop(tokens, len(text.encode()))
+        return Piece(text, tokens) if text or tokens else None
+
+    def _before_stop(self, tokens: list[ChosenToken], size: int) -> list[ChosenToken]:
+        """Those of the waiting tokens that the text before the stop string, of `size` bytes, has bytes of."""
+        kept: list[ChosenToken] = []
+        begin = 0
+        for token in tokens:
+            if begin >= size:
+                break
+            kept.append(token)
+            begin += len(self._vocabulary.piece(token.token))
+        return kept

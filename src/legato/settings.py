@@ -1,0 +1,174 @@
+"""The server's settings: one declaration for flags, environment variables and `legato.toml`.
+
+A flag wins over a `LEGATO_…` variable, that over the file, and that over the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import platformdirs
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from legato.engine.context import FlashAttention, KvType
+from legato.errors import LegatoError
+from legato.models import DEFAULT_MODEL
+from legato.scheduling.policies import PolicyName
+
+ENV_PREFIX = "LEGATO_"
+OTHER_VARIABLES = frozenset({"LEGATO_MODELS_DIR", "LEGATO_CONFIG"})
+"""Variables with the prefix that are no settings of the server."""
+
+
+def _split_commas(value: Any) -> Any:
+    """Environment variables carry lists as text with commas."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _check_key(key: str) -> str:
+    name, separator, secret = key.rpartition("=")
+    if not secret or (separator and not name):
+        raise ValueError("an API key is written KEY or NAME=KEY")
+    return key
+
+
+Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)]
+Keys = Annotated[tuple[Annotated[str, AfterValidator(_check_key)], ...], NoDecode, BeforeValidator(_split_commas)]
+
+
+class Settings(BaseSettings):
+    """Everything that `legato serve` can be told."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True, validate_default=True)
+
+    model: str = Field(
+        DEFAULT_MODEL, description="Model to serve: a GGUF file, a catalogue name, or hf:owner/repo[:quant-or-file]."
+    )
+    alias: str | None = Field(None, description="Name that clients call the model by; its own name, if left out.")
+    host: str = Field("127.0.0.1", description="Address to listen on. Others than loopback demand an API key.")
+    port: int = Field(8383, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    policy: PolicyName = Field(
+        "chunked",
+        description="How prompts are read beside running answers: chunked (in pieces, so that answers go on) or whole.",
+    )
+    chunk: int = Field(64, ge=1, le=8192, description="Prompt tokens that one step reads beside running answers.")
+    ctx: int | None = Field(
+        None, ge=256, description="Tokens of one conversation, prompt and answer; the model's own, at most 8192."
+    )
+    parallel: int | None = Field(
+        None, ge=1, le=256, description="Answers written at once, others wait; as many as memory allows, at most 8."
+    )
+    max_queue: int = Field(64, ge=0, description="Requests that may wait; beyond that clients get a 429.")
+    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads for writing; one a core.")
+    threads_prefill: int | None = Field(None, ge=1, le=1024, description="CPU threads for reading; as for writing.")
+    gpu_layers: int = Field(-1, ge=-1, description="Layers to keep on a GPU; -1 keeps all.")
+    flash_attention: FlashAttention | None = Field(
+        None, description="FlashAttention: on, off or auto (the library's choice); by hardware, if left out."
+    )
+    kv_type_k: KvType = Field("f16", description="Number format of the KV cache's keys.")
+    kv_type_v: KvType = Field("f16", description="Number format of the KV cache's values.")
+    batch: int = Field(512, ge=32, le=8192, description="Most tokens in one call of the library.")
+    joined_calls: bool = Field(
+        False, description="Write and read in one library call a step; worth trying on a GPU, slower on most CPUs."
+    )
+    chat_template: str | None = Field(
+        None, description="Chat template instead of the model's own: a Jinja file, or a built-in name such as chatml."
+    )
+    api_keys: Keys = Field((), description="API keys that clients must send one of, each KEY or NAME=KEY.")
+    no_auth: bool = Field(False, description="Listen on other addresses than loopback without an API key.")
+    allowed_hosts: Texts = Field(
+        (), description="Names that the server is reached by, beside localhost, addresses and this machine's name."
+    )
+    cors_origins: Texts = Field((), description="Web origins whose pages may call the API, such as https://chat.home.")
+    max_body_mib: float = Field(8.0, gt=0, le=1024, description="Largest request body, in MiB.")
+    grace: float = Field(10.0, ge=0, le=3600, description="Seconds that running answers get when the server stops.")
+    verbose: bool = Field(False, description="Log requests and the library's messages.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then the environment, then the file."""
+        return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, config_file()))
+
+
+def config_file() -> Path | None:
+    """The settings file: that of LEGATO_CONFIG, `legato.toml` here, or the user's own; None if none is there.
+
+    Raises:
+        LegatoError: LEGATO_CONFIG names a file that is not there.
+    """
+    named = os.environ.get("LEGATO_CONFIG")
+    if named:
+        if not Path(named).is_file():
+            raise LegatoError(f"LEGATO_CONFIG names {named}, and there is no such file.")
+        return Path(named)
+    places = (Path("legato.toml"), platformdirs.user_config_path("legato") / "legato.toml")
+    return next((place for place in places if place.is_file()), None)
+
+
+def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
+    """The settings from all sources.
+
+    Args:
+        flags: What the command line said, by field name.
+
+    Raises:
+        LegatoError: A setting is unknown or has a wrong value; the sentence names it and where it was set.
+    """
+    flags = flags or {}
+    _refuse_unknown_variables()
+    path = config_file()
+    try:
+        return Settings(**flags)
+    except tomllib.TOMLDecodeError as error:
+        raise LegatoError(f"{path} is not valid TOML: {error}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else "settings"
+        raise LegatoError(f"{_spelled(name, flags, path)}: {_reason(name, first)}") from error
+
+
+def _refuse_unknown_variables() -> None:
+    known = {ENV_PREFIX + name.upper() for name in Settings.model_fields} | OTHER_VARIABLES
+    for variable in os.environ:
+        if variable.startswith(ENV_PREFIX) and variable.upper() not in known:
+            raise LegatoError(f"The environment variable {variable} is not a setting{_closest(variable, known)}.")
+
+
+def _spelled(name: str, flags: Mapping[str, Any], path: Path | None) -> str:
+    """The setting as the person wrote it, and where."""
+    if name in flags:
+        return "MODEL" if name == "model" else f"--{name.replace('_', '-')}"
+    if ENV_PREFIX + name.upper() in os.environ:
+        return ENV_PREFIX + name.upper()
+    return f"{name} in {path}"
+
+
+def _reason(name: str, error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return f"there is no such setting{_closest(name, Settings.model_fields)}."
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{message[0].lower()}{message[1:]}, not {error['input']!r}."
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1, 0.5)
+    return f"; did you mean {close[0]}" if close else ""
