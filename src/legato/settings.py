@@ -24,7 +24,7 @@ from pydantic_settings import (
 
 from legato.engine.context import FlashAttention, KvType
 from legato.errors import LegatoError
-from legato.models import DEFAULT_MODEL
+from legato.models.catalogue import DEFAULT_MODEL
 from legato.scheduling.policies import PolicyName
 
 ENV_PREFIX = "LEGATO_"
@@ -156,7 +156,7 @@ def _refuse_unknown_variables() -> None:
 def _spelled(name: str, flags: Mapping[str, Any], path: Path | None) -> str:
     """The setting as the person wrote it, and where."""
     if name in flags:
-        return "MODEL" if name == "model" else f"--{name.replace('_', '-')}"
+        return "MODEL" if name == "model" else flag_name(name)
     if ENV_PREFIX + name.upper() in os.environ:
         return ENV_PREFIX + name.upper()
     return f"{name} in {path}"
@@ -172,3 +172,9 @@ def _reason(name: str, error: Any) -> str:
 def _closest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), 1, 0.5)
     return f"; did you mean {close[0]}" if close else ""
+
+
+def flag_name(name: str) -> str:
+    """How the command line spells a setting: lists take one value a time, so theirs is singular."""
+    singular = name.removesuffix("s") if Settings.model_fields[name].default == () else name
+    return f"--{singular.replace('_', '-')}"

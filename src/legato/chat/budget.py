@@ -38,6 +38,9 @@ class Limits:
     memory: int = 256 * 2**20
 
 
+DEFAULT_LIMITS = Limits()
+
+
 class Budget:
     """Counts what one rendering takes, and ends it with a `TemplateError` when that is too much.
 
@@ -57,6 +60,10 @@ class Budget:
         self._memory_left = limits.memory + _BYTES_PER_GIVEN_CHARACTER * given
         self.longest = limits.output + given
 
+    def _expect_memory(self, size: int) -> None:
+        if size > self._memory_left:
+            raise TemplateError("this model's chat template takes too much memory; use another chat template")
+
     def tick(self) -> None:
         """Ends the rendering if its time is over."""
         if time.monotonic() > self._deadline:
@@ -66,17 +73,15 @@ class Budget:
 
     def spend(self, size: int) -> None:
         """Counts `size` bytes of memory, and looks at the clock."""
+        self._expect_memory(size)
         self._memory_left -= size
-        if self._memory_left < 0:
-            raise TemplateError("this model's chat template takes too much memory; use another chat template")
         self.tick()
 
     def expect_text(self, length: int) -> None:
         """Refuses to make a text of `length` characters if it is too long to be kept."""
-        if length > self.longest or length > self._memory_left:
-            raise TemplateError(
-                f"this model's chat template makes a text longer than {min(self.longest, self._memory_left):,} characters"
-            )
+        if length > self.longest:
+            raise TemplateError(f"this model's chat template makes a text longer than {self.longest:,} characters")
+        self._expect_memory(length)
 
     def expect_items(self, count: int) -> None:
         """Refuses to make a list of `count` items if it is too long."""

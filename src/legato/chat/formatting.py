@@ -1,11 +1,11 @@
-"""Values to text: printf-style and `str.format` formats, JSON, dates. Each can be told to write a gigabyte of spaces."""
+"""Values to text: two kinds of formats, JSON, dates. Each of them can be told to write a gigabyte of spaces."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from jinja2.sandbox import SandboxedFormatter
 
@@ -13,6 +13,7 @@ from legato.chat.context import BoundedContext
 from legato.chat.errors import TemplateError
 
 _MOST_WIDTH = 1000
+_LONGEST_FORMAT = 2**20
 _NUMBER_LENGTH = 400  # "%f" of the largest float has 316 characters
 _MOST_PADDING = 16  # of JSON: the indent and the separators
 _MOST_DATE_FORMAT = 1000
@@ -25,6 +26,7 @@ _DIGITS = re.compile(r"[0-9]+")
 def percent(context: BoundedContext, template: str, values: Any) -> str:
     """Computes `template % values`."""
     budget = context.budget
+    _check_length(template)
     heaviest = budget.weigh(values)
     length = len(template)
     start = template.find("%")
@@ -42,6 +44,7 @@ def percent(context: BoundedContext, template: str, values: Any) -> str:
 
 def brace_format(context: BoundedContext, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Computes `template.format(*args, **kwargs)`."""
+    _check_length(template)
     return context.budget.keep(str(_BoundedFormatter(context).vformat(template, args, kwargs)))
 
 
@@ -53,7 +56,7 @@ class _BoundedFormatter(SandboxedFormatter):
         self._budget = context.budget
         self._length = 0
 
-    def convert_field(self, value: Any, conversion: Literal["r", "s", "a"] | None) -> Any:
+    def convert_field(self, value: Any, conversion: str | None) -> Any:
         self._budget.weigh(value)
         return super().convert_field(value, conversion)
 
@@ -70,6 +73,11 @@ class _BoundedFormatter(SandboxedFormatter):
         self._budget.expect_text(self._length)
         self._budget.spend(len(text))
         return text
+
+
+def _check_length(template: str) -> None:
+    if len(template) > _LONGEST_FORMAT:
+        raise TemplateError(f"this model's chat template has a format of more than {_LONGEST_FORMAT:,} characters")
 
 
 def _width(digits: str) -> int:
@@ -111,5 +119,7 @@ def json_text(
 def date_text(context: BoundedContext, template: str) -> str:
     """Writes the time of the rendering with a strftime format."""
     if len(template) > _MOST_DATE_FORMAT:
-        raise TemplateError(f"this model's chat template has a date format of more than {_MOST_DATE_FORMAT:,} characters")
+        raise TemplateError(
+            f"this model's chat template has a date format of more than {_MOST_DATE_FORMAT:,} characters"
+        )
     return context.budget.keep(context.now.strftime(template))

@@ -42,8 +42,7 @@ class Method:
         """Calls the method, once its arguments are known to be plain data of a bearable size."""
         budget = context.budget
         args = tuple(budget.realize(value) for value in args)
-        budget.weigh(args)
-        budget.weigh(kwargs)
+        budget.weigh((args, kwargs))
         return budget.keep(self.run(context, self.owner, *args, **kwargs))
 
 
@@ -145,6 +144,16 @@ def _sided(function: Callable[..., str], side: str) -> Callable[..., str]:
     return lambda context, text, *args: function(context, text, *args, side=side)
 
 
+def _items_search(kind: type, name: str) -> Callable[..., Any]:
+    function = getattr(kind, name)
+
+    def search(context: BoundedContext, owner: Any, *args: Any) -> Any:
+        context.budget.weigh(owner)
+        return function(owner, *args)
+
+    return search
+
+
 def _dict_get(context: BoundedContext, owner: dict[Any, Any], name: Any, default: Any = None) -> Any:
     return owner.get(key(context, name), default)
 
@@ -178,7 +187,7 @@ _DICT_METHODS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 _METHODS: tuple[tuple[type, Mapping[str, Callable[..., Any]]], ...] = (
     (str, _TEXT_METHODS),
     (dict, _DICT_METHODS),
-    (list, MappingProxyType({name: _plain(list, name) for name in ("index", "count", "copy")})),
-    (tuple, MappingProxyType({name: _plain(tuple, name) for name in ("index", "count")})),
+    (list, MappingProxyType({name: _items_search(list, name) for name in ("index", "count")})),
+    (tuple, MappingProxyType({name: _items_search(tuple, name) for name in ("index", "count")})),
     (LoopContext, MappingProxyType({name: _plain(LoopContext, name) for name in ("cycle", "changed")})),
 )

@@ -11,6 +11,9 @@ from legato.chat.errors import TemplateError
 ELEMENT = 16
 """What one element weighs, in characters: an empty string in a list costs about as much to visit as this much text."""
 
+MOST_DEPTH = 100
+"""The deepest nesting that is walked: some of Python's own walks are recursive in C and have no limit."""
+
 _CALL_EVERY = 1024
 _LEAVES = (int, float, type(None), Undefined)
 _COLLECTIONS = (list, tuple, range, KeysView, ValuesView, ItemsView)
@@ -31,27 +34,31 @@ def weigh(value: object, most: int, pause: Callable[[], None]) -> int:
         The weight in characters, each element counted as `ELEMENT` of them.
 
     Raises:
-        TemplateError: The value is heavier than `most`, or holds something that is not plain data.
+        TemplateError: The value is heavier than `most`, nested deeper than `MOST_DEPTH`, or not plain data.
     """
     total = ELEMENT
     steps = 0
-    stack: list[object] = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            total += len(item)
-        elif not isinstance(item, _LEAVES):
-            children = _children(item)
-            total += ELEMENT * len(children)
-            # Before the children are copied: a list of a million lists must not become a stack of 10^12 entries.
-            if total <= most:
-                stack.extend(children)
-        if total > most:
-            raise TemplateError(f"a value in this model's chat template is larger than {most:,} characters")
-        steps += 1
-        if steps % _CALL_EVERY == 0:
-            pause()
-    return total
+    level: list[object] = [value]
+    for _ in range(MOST_DEPTH):
+        below: list[object] = []
+        for item in level:
+            steps += 1
+            if steps % _CALL_EVERY == 0:
+                pause()
+            if isinstance(item, str):
+                total += len(item)
+            elif not isinstance(item, _LEAVES):
+                children = _children(item)
+                total += ELEMENT * len(children)
+                # Asked before they are copied: a list of a million lists must not become a list of 10^12 entries.
+                if total <= most:
+                    below.extend(children)
+            if total > most:
+                raise TemplateError(f"a chat template cannot walk over a value of more than {most:,} characters")
+        if not below:
+            return total
+        level = below
+    raise TemplateError(f"a chat template cannot walk over a value that is nested deeper than {MOST_DEPTH} times")
 
 
 def _children(item: object) -> Collection[object]:
@@ -60,6 +67,6 @@ def _children(item: object) -> Collection[object]:
     if isinstance(item, _COLLECTIONS):
         return item
     raise TemplateError(
-        f"this model's chat template prints or compares a value of type {type(item).__name__}; "
-        "only text, numbers, lists and dicts can be"
+        "a chat template can print and compare text, numbers, lists and dicts, "
+        f"not a value of type {type(item).__name__}"
     )

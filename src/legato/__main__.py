@@ -1,0 +1,5 @@
+"""`python -m legato` is the `legato` command."""
+
+from legato.cli.main import main
+
+main()

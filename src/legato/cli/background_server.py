@@ -1,0 +1,93 @@
+"""A server to talk to: one that runs, or one started in the background for as long as it is needed."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import httpx
+
+from legato.errors import LegatoError
+from legato.settings import load_settings
+
+
+@contextmanager
+def running_or_started(url: str | None, model: str | None, *, say: Callable[[str], None]) -> Iterator[str]:
+    """The base URL of a server that serves the model.
+
+    Args:
+        url: The server to use; if left out, the one of the settings, or a new one if none runs there.
+        model: The model it must serve; any, if left out.
+        say: Told what is done while it takes long.
+
+    Raises:
+        LegatoError: The named server can't be reached or serves another model, or a new one could not load the model.
+    """
+    settings = load_settings()
+    base_url = (url or f"http://{settings.host}:{settings.port}").rstrip("/").removesuffix("/v1")
+    health = _health(base_url)
+    if health is not None:
+        served = health.get("model")
+        if url is not None or model in (None, served):
+            if model not in (None, served):
+                raise LegatoError(f"The server at {base_url} serves {served}, not {model}.")
+            say(f"Talking to {served} at {base_url}.")
+            yield base_url
+            return
+    elif url is not None:
+        raise LegatoError(f"No Legato server answers at {base_url}; start one with `legato serve`.")
+    with _started(model or settings.model, say=say) as started_url:
+        yield started_url
+
+
+def _health(base_url: str) -> dict[str, Any] | None:
+    try:
+        answer = httpx.get(f"{base_url}/health", timeout=2)
+        body = answer.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return None
+    return body if isinstance(body, dict) and "status" in body and "model" in body else None
+
+
+@contextmanager
+def _started(model: str, *, say: Callable[[str], None]) -> Iterator[str]:
+    say(f"Starting a server for {model} …")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    base_url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "legato", "serve", "--host", "127.0.0.1", "--port", str(port), "--", model],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            # Ctrl-C stops an answer, not the server behind it.
+            start_new_session=True,
+        )
+        try:
+            _wait_until_ready(server, base_url, log)
+            yield base_url
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], base_url: str, log: IO[bytes]) -> None:
+    while True:
+        health = _health(base_url)
+        if health is not None and health["status"] == "ok":
+            return
+        if health is not None and health["status"] == "failed":
+            raise LegatoError(str(health["reason"]))
+        if server.poll() is not None:
+            log.seek(0)
+            words = log.read().decode("utf-8", "replace").strip() or "without a word"
+            raise LegatoError(words.splitlines()[-1].removeprefix("Error: "))
+        time.sleep(0.1)

@@ -1,0 +1,30 @@
+"""Printing for people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+out = Console(highlight=False)
+"""Results go to standard output."""
+err = Console(stderr=True, highlight=False)
+"""Progress and errors go to standard error."""
+
+
+def print_error(sentence: str) -> None:
+    """Print what went wrong."""
+    err.print("[bold red]Error:[/] ", end="")
+    err.print(sentence, markup=False)
+
+
+def say(line: str) -> None:
+    """Print what is being done while it takes long."""
+    err.print(line, markup=False)
+
+
+def readable_bytes(size: float) -> str:
+    """A size as people read it, such as `98.4 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -1,0 +1,50 @@
+"""`legato pull`, `legato list`, `legato rm`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from legato.cli.console import out, readable_bytes, say
+from legato.models.catalogue import DEFAULT_MODEL
+
+Model = Annotated[
+    str, typer.Argument(help="A catalogue name such as smollm2, or hf:owner/repo[:quant-or-file].", metavar="MODEL")
+]
+
+
+def pull(
+    model: Model = DEFAULT_MODEL,
+    force: Annotated[bool, typer.Option("--force", help="Download again, even if the file is there.")] = False,
+) -> None:
+    """Download a model into the store. A download that was cut off goes on where it stopped."""
+    from legato.models import default_store
+
+    local = default_store().pull(model, force=force, progress=say)
+    out.print(f"{local.name} is at {local.path} ({readable_bytes(local.size_bytes)}).", markup=False, soft_wrap=True)
+
+
+def list_models() -> None:
+    """List the models in the store."""
+    from legato.models import default_store
+
+    store = default_store()
+    local = store.list()
+    if not local:
+        out.print(f"There are no models in {store.root} yet; `legato pull {DEFAULT_MODEL}` brings one.", markup=False)
+        return
+    table = Table("MODEL", "SIZE", "CHANGED", "FILE", box=None, pad_edge=False)
+    for model in local:
+        changed = model.modified.astimezone().strftime("%Y-%m-%d %H:%M")
+        table.add_row(model.reference, readable_bytes(model.size_bytes), changed, str(model.path))
+    out.print(table, soft_wrap=True)
+
+
+def remove(model: Model) -> None:
+    """Remove a model from the store."""
+    from legato.models import default_store
+
+    freed = default_store().remove(model)
+    out.print(f"{model} is removed; {readable_bytes(freed)} are free again.", markup=False)
