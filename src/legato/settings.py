@@ -68,7 +68,7 @@ class Settings(BaseSettings):
         None, ge=256, description="Tokens of one conversation, prompt and answer; the model's own, at most 8192."
     )
     parallel: int | None = Field(
-        None, ge=1, le=256, description="Answers written at once, others wait; as many as memory allows, at most 8."
+        None, ge=1, le=256, description="Answers written at once, others wait; as many as memory allows, at most 4."
     )
     max_queue: int = Field(64, ge=0, description="Requests that may wait; beyond that clients get a 429.")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads for writing; one a core.")

@@ -20,9 +20,7 @@ def render(source: str, messages: Sequence[Mapping[str, Any]], now: datetime, **
         raise TemplateError(message)
 
     def to_json(value: Any, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
-        return json.dumps(
-            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-        )
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
     environment.filters["tojson"] = to_json
     environment.globals["raise_exception"] = refuse

@@ -177,7 +177,8 @@ QWEN3 = """\
             {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
         {%- endif %}
         {%- if loop.index0 > ns.last_query and (loop.last or reasoning) %}
-            {{- turn('assistant', '<think>\\n' + reasoning.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n')) }}
+            {%- set thought = '<think>\\n' + reasoning.strip('\\n') + '\\n</think>\\n\\n' %}
+            {{- turn('assistant', thought + content.lstrip('\\n')) }}
         {%- else %}
             {{- turn('assistant', content) }}
         {%- endif %}

@@ -33,8 +33,8 @@ def rewrite(tree: nodes.Template) -> None:
     """Rewrites a template's syntax tree in place.
 
     Raises:
-        TemplateError: The template does what chat templates do not (includes, imports, inheritance, autoescaping), or is
-            far too large.
+        TemplateError: The template does what chat templates do not (includes, imports, inheritance, autoescaping), or
+            is far too large.
     """
     for count, node in enumerate(tree.find_all(nodes.Node)):
         if count == _MOST_NODES:

@@ -123,6 +123,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """Looks up `obj[argument]`: an item, then an attribute."""
+        if not isinstance(argument, (*_KEYS, Undefined)):
+            # What is undefined prints its key when it complains, however long that takes.
+            raise TypeError(f"a key must be text or a number, not a value of type {type(argument).__name__}")
         if isinstance(obj, Undefined):
             return obj[argument]
         if isinstance(obj, _SUBSCRIPTABLE) and isinstance(argument, _KEYS):

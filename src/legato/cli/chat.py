@@ -100,7 +100,7 @@ def _answer(client: httpx.Client, messages: list[Message], options: dict[str, An
                     print(text, end="", flush=True)  # noqa: T201 - as it comes, without rich's wrapping
                 if timings := event.get("timings"):
                     out.print()
-                    err.print(phases_line(timings), style="dim", markup=False)
+                    err.print(phases_line(timings), style="dim", markup=False, soft_wrap=True)
     except KeyboardInterrupt:
         out.print("\n(stopped)", style="dim")
     except httpx.HTTPError as error:

@@ -13,12 +13,12 @@ err = Console(stderr=True, highlight=False)
 def print_error(sentence: str) -> None:
     """Print what went wrong."""
     err.print("[bold red]Error:[/] ", end="")
-    err.print(sentence, markup=False)
+    err.print(sentence, markup=False, soft_wrap=True)
 
 
 def say(line: str) -> None:
     """Print what is being done while it takes long."""
-    err.print(line, markup=False)
+    err.print(line, markup=False, soft_wrap=True)
 
 
 def readable_bytes(size: float) -> str:

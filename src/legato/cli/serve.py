@@ -36,7 +36,7 @@ def command(flags: dict[str, Any]) -> None:
     def on_settled(state: EngineState) -> None:
         match state:
             case ReadyState():
-                out.print(_ready_lines(settings, service.name, url, state), markup=False)
+                out.print(_ready_lines(settings, service.name, url, state), markup=False, soft_wrap=True)
             case FailedState(reason=reason):
                 print_error(f"{reason} The server stays up to say so; Ctrl-C ends it.")
             case _:

@@ -14,9 +14,10 @@ from llama_cpp import llama_cpp as lib
 
 logger = logging.getLogger("legato.llama_cpp")
 
-# ggml's levels are debug, info, warning, error: each is logged one lower, for what the library calls an error is often
-# recovered from, and what it calls information is hundreds of lines a model.
+# ggml's levels are debug, info, warning, error. Each is logged one lower, for what the library calls an error is often
+# recovered from, and what it calls information is hundreds of lines a model; its debugging is for its own developers.
 _LEVELS = {2: logging.DEBUG, 3: logging.INFO, 4: logging.WARNING}
+_GGML_DEBUG = 1
 _GGML_ERROR = 4
 _GGML_CONTINUED = 5
 
@@ -35,6 +36,8 @@ class LibraryLog:
     def _receive(self, level: int, text: bytes, _user_data: Any) -> None:
         if level != _GGML_CONTINUED:
             self._level = level
+        if self._level == _GGML_DEBUG:
+            return
         line = text.decode("utf-8", "replace").strip()
         if not line or line.strip(".") == "":
             return

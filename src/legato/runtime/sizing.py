@@ -12,7 +12,7 @@ from legato.engine.model import Model
 from legato.errors import LegatoError
 
 DEFAULT_CONTEXT_TOKENS = 8192
-DEFAULT_PARALLEL = 8
+DEFAULT_PARALLEL = 4
 MEMORY_SHARE = 0.5
 """Share of the free memory that KV cells may take when their number is left open."""
 
@@ -68,7 +68,7 @@ def choose_context(wanted: int | None, trained: int) -> int:
 
 
 def choose_parallel(wanted: int | None, bytes_per_sequence: float) -> int:
-    """Sequences at once: as wanted, or as many as half of the free memory holds, at most eight.
+    """Sequences at once: as wanted, or as many as half of the free memory holds, at most four.
 
     Raises:
         LegatoError: The wanted number needs more memory than is free.

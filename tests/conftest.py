@@ -1,0 +1,51 @@
+"""Fixtures with the real thing: real models, and real servers on free loopback ports that end with their test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from legato.models import default_store
+from tests.support.server import LegatoProcess
+
+ServerFactory = Callable[..., LegatoProcess]
+
+
+@pytest.fixture(scope="session")
+def model_path() -> Path:
+    """The demonstration model."""
+    return default_store().resolve("smollm2").path
+
+
+@pytest.fixture(scope="session")
+def gemma_path() -> Path:
+    """A base model of another architecture: sliding-window attention, 262,144 tokens, no chat template."""
+    return default_store().resolve("gemma3-270m").path
+
+
+@pytest.fixture(scope="session")
+def server(model_path: Path) -> Iterator[LegatoProcess]:
+    """One server for all tests that leave it as it was."""
+    with LegatoProcess("smollm2", "--parallel", "8", "--ctx", "2048") as process:
+        process.wait_ready()
+        yield process
+
+
+@pytest.fixture()
+def serve(model_path: Path) -> Iterator[ServerFactory]:
+    """Starts servers of one's own: `serve("smollm2", "--parallel", "1")`; they are ready when it returns."""
+    started: list[LegatoProcess] = []
+
+    def start(*arguments: str, ready: bool = True, environment: dict[str, str] | None = None) -> LegatoProcess:
+        process = LegatoProcess(*(arguments or ("smollm2",)), environment=environment)
+        started.append(process)
+        process.start()
+        if ready:
+            process.wait_ready()
+        return process
+
+    yield start
+    for process in started:
+        process.stop()

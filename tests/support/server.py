@@ -1,0 +1,115 @@
+"""A `legato serve` process under test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import httpx
+import openai
+import psutil
+
+READY_TIMEOUT_S = 60
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class LegatoProcess:
+    """Started by `start` or as a context; `url` is its address."""
+
+    def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._command = [sys.executable, "-m", "legato", "serve", *arguments, "--port", str(self.port)]
+        self._environment = {**os.environ, **(environment or {})}
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> LegatoProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=self._environment
+        )
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    def stop(self) -> None:
+        """End it at once, with everything that it started, however the test left it."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            for child in psutil.Process(self._process.pid).children(recursive=True):
+                child.kill()
+            self._process.kill()
+        self._process.wait()
+        self._log.close()
+        self._process = None
+
+    def terminate(self) -> None:
+        """Ask it to stop, as a service manager does."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def output(self) -> str:
+        """What it printed so far."""
+        self._log.seek(0)
+        return self._log.read().decode()
+
+    def worker(self) -> psutil.Process:
+        """Its present engine worker."""
+        workers = [
+            child
+            for child in psutil.Process(self.process.pid).children()
+            if "legato.runtime.worker" in " ".join(child.cmdline())
+        ]
+        assert len(workers) == 1, workers
+        return workers[0]
+
+    def health(self) -> tuple[int, dict[str, Any]]:
+        answer = httpx.get(f"{self.url}/health", timeout=10)
+        return answer.status_code, answer.json()
+
+    def wait_for(self, status: str) -> dict[str, Any]:
+        """Wait until /health says so."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the server ended with {self.process.returncode}: {self.output()}")
+            try:
+                _, body = self.health()
+            except httpx.TransportError:
+                body = {}
+            if body.get("status") == status:
+                return body
+            time.sleep(0.02)
+        raise AssertionError(f"the server was not {status} in time: {self.output()}")
+
+    def wait_ready(self) -> None:
+        self.wait_for("ok")
+
+    def openai(self, **options: Any) -> openai.OpenAI:
+        """The official client; it tries nothing twice, so that tests see each answer."""
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=options.pop("api_key", "none"), max_retries=0, **options)
+
+    def async_openai(self, **options: Any) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(
+            base_url=f"{self.url}/v1", api_key=options.pop("api_key", "none"), max_retries=0, **options
+        )
