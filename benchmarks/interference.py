@@ -2,8 +2,8 @@
 
 python -m benchmarks.interference [--rounds 3] [--prompt-tokens 6000]
 
-The servers run in turn, each alone on the machine. The chat writes for 3 seconds, then the prompt arrives, and 0.3 seconds
-later a one-line question. The chat's gaps are counted from the prompt's arrival to its first token.
+The servers run in turn, each alone on the machine. The chat writes for 3 seconds, then the prompt arrives, and 0.3
+seconds later a one-line question. The chat's gaps are counted from the prompt's arrival to its first token.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.http_stream import Stream, run
@@ -50,11 +51,10 @@ def main() -> None:
 
 def targets(model: Path) -> list[Target]:
     """Legato under each policy, and the peer at its defaults and at its best for gaps."""
+    window = ("-c", "32768")
     peers = [
-        llama_server("llama-server", model, "-c", "32768"),
-        llama_server(
-            "llama-server -b 64 -ub 64 -fa off", model, "-c", "32768", *["-b", "64", "-ub", "64", "-fa", "off"]
-        ),
+        llama_server("llama-server", model, *window),
+        llama_server("llama-server -b 64 -ub 64 -fa off", model, *window, "-b", "64", "-ub", "64", "-fa", "off"),
     ]
     return [
         legato("legato whole", model, "--policy", "whole"),
@@ -101,7 +101,7 @@ def one_round(port: int, prompts: Prompts, seed: int, prompt_tokens: int) -> Out
     question = _stream("question", "What is the capital of France?", 8, CHAT_ALONE_S + QUESTION_AFTER_S)
     run(port, [chat, prompt, question], until=prompt)
     read_s = prompt.times_s[0]
-    alone = [b - a for a, b in zip(chat.times_s, chat.times_s[1:], strict=False) if b < prompt.sent_s]
+    alone = [b - a for a, b in pairwise(chat.times_s) if b < prompt.sent_s]
     # The chat may be silent from before the prompt's arrival until after its end: that is its gap too.
     beside = [
         min(b, read_s) - max(a, prompt.sent_s)

@@ -14,8 +14,8 @@ import subprocess
 import sys
 from typing import Any
 
-from benchmarks.bare import random_prompt
 from benchmarks.http_stream import Stream, run
+from benchmarks.prompts import Prompts
 from benchmarks.report import Figure, save
 from benchmarks.servers import legato, running
 from legato.models import default_store
@@ -39,6 +39,7 @@ def main() -> None:
 def measure(rounds: int, tokens: int) -> list[Figure]:
     """Ratios of the server to the bare loop, medians over rounds."""
     model = default_store().resolve("smollm2").path
+    prompts = Prompts(model)
     command = [
         sys.executable,
         "-m",
@@ -60,7 +61,7 @@ def measure(rounds: int, tokens: int) -> list[Figure]:
         later_ms: list[float] = []
         for round_number in range(-1, rounds):
             for streams in ratios:
-                prompt = random_prompt(round_number + 1000 * streams, PROMPT_TOKENS)
+                prompt = prompts.tokens(round_number + 1000 * streams, PROMPT_TOKENS)
                 wanted = {"streams": streams, "prompt": prompt, "tokens": tokens, "chunk": CHUNK}
                 print(json.dumps(wanted), file=bare.stdin, flush=True)
                 loop = json.loads(bare.stdout.readline())
