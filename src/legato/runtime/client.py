@@ -202,11 +202,6 @@ class EngineClient:
         """Requests that have not ended."""
         return len(self._requests)
 
-    @property
-    def waiting(self) -> int:
-        """Requests without KV cells."""
-        return sum(not request.started for request in self._requests.values())
-
     async def idle(self) -> None:
         """Wait until there are no requests."""
         await self._idle.wait()
@@ -309,9 +304,10 @@ class EngineClient:
         """
         if not isinstance(self._state, ReadyState):
             raise NotReadyError(describe(self._state))
-        waiting = self.waiting
-        if waiting >= self._max_queue and self.active >= self._state.model.parallel:
-            raise QueueFullError(waiting, self._mean_request_s * max(1, waiting) / self._state.model.parallel)
+        parallel = self._state.model.parallel
+        if self.active >= parallel + self._max_queue:
+            waiting = self.active - parallel
+            raise QueueFullError(waiting, self._mean_request_s * max(1, waiting) / parallel)
         data = prompt.astype("<i4", copy=False).tobytes()
         submit = Submit(next(self._ids), data, max_new_tokens, sampling, top_logprobs)
         timeline = Timeline(time.monotonic() if arrived_s is None else arrived_s, prompt_tokens=len(prompt))

@@ -20,6 +20,9 @@ from legato.runtime.messages import EngineSettings, FromWorker, ToWorker
 
 logger = logging.getLogger(__name__)
 
+LONGEST_LINE_BYTES = 2**20
+"""Longest line that a worker may print."""
+
 
 class WorkerProcess:
     """One worker, from spawn to exit. Made by `spawn`; ended by `stop`."""
@@ -50,6 +53,7 @@ class WorkerProcess:
                 *(sys.executable, "-m", "legato.runtime.worker", worker._endpoint),
                 stdin=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                limit=LONGEST_LINE_BYTES,
             )
         except BaseException:
             worker._close_socket()
@@ -82,7 +86,8 @@ class WorkerProcess:
         """Wait for the worker's end, and say in words how it ended. All it sent has been delivered by then."""
         code = await self._running.wait()
         assert self._reader is not None
-        await self._reader
+        # Not awaited itself: whoever cancels this wait must not end the reading.
+        await asyncio.wait({self._reader})
         self._drain()
         self._close_socket()
         return self._describe_exit(code)
