@@ -63,7 +63,12 @@ class Settings(BaseSettings):
         "chunked",
         description="How prompts are read beside running answers: chunked (in pieces, so that answers go on) or whole.",
     )
-    chunk: int = Field(64, ge=1, le=8192, description="Prompt tokens that one step reads beside running answers.")
+    chunk: int | None = Field(
+        None,
+        ge=1,
+        le=8192,
+        description="Prompt tokens that one step reads beside running answers; 64 on a CPU, 512 on a GPU.",
+    )
     ctx: int | None = Field(
         None, ge=256, description="Tokens of one conversation, prompt and answer; the model's own, at most 8192."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -68,18 +69,40 @@ class LegatoProcess:
         """Ask it to stop, as a service manager does."""
         self.process.send_signal(signal.SIGTERM)
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C, which reaches everything that was started in the terminal."""
+        for child in self.descendants():
+            child.send_signal(signal.SIGINT)
+        self.process.send_signal(signal.SIGINT)
+
+    def wait_ended(self, *, timeout_s: float) -> int:
+        """Wait for its end; the exit code."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the server did not end in {timeout_s:g} s: {self.output()}") from None
+
     def output(self) -> str:
         """What it printed so far."""
         self._log.seek(0)
         return self._log.read().decode()
 
+    def descendants(self) -> list[psutil.Process]:
+        """Every process that it started, and theirs."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def workers(self) -> list[psutil.Process]:
+        """Its engine workers, those that have ended left out."""
+        workers = []
+        for child in self.descendants():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "legato.runtime.worker" in " ".join(child.cmdline()):
+                    workers.append(child)
+        return workers
+
     def worker(self) -> psutil.Process:
         """Its present engine worker."""
-        workers = [
-            child
-            for child in psutil.Process(self.process.pid).children()
-            if "legato.runtime.worker" in " ".join(child.cmdline())
-        ]
+        workers = self.workers()
         assert len(workers) == 1, workers
         return workers[0]
 
@@ -104,6 +127,10 @@ class LegatoProcess:
 
     def wait_ready(self) -> None:
         self.wait_for("ok")
+
+    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
+        """Post JSON, for what the official client does not let through."""
+        return httpx.post(f"{self.url}{path}", json=body, timeout=60, **options)
 
     def openai(self, **options: Any) -> openai.OpenAI:
         """The official client; it tries nothing twice, so that tests see each answer."""

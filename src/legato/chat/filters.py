@@ -42,11 +42,11 @@ def _items_filter(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _lazy_filter(function: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
-    """One of Jinja's filters that return iterators."""
+def _lazy_filter(function: Callable[..., Iterable[Any]], names: int = 1) -> Callable[..., Any]:
+    """One of Jinja's filters that return iterators; its first arguments are `names` names."""
 
     def run(context: BoundedContext, value: Any, *args: Any, **kwargs: Any) -> Any:
-        _check_names(*args[:1], kwargs.get("attribute"))
+        _check_names(*args[:names], kwargs.get("attribute"))
         # None and what is undefined have no items, as in Jinja.
         return function(context, context.budget.watch(value) if value else (), *args, **kwargs)
 
@@ -54,9 +54,13 @@ def _lazy_filter(function: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
 
 
 def _check_names(*names: Any) -> None:
-    # Jinja takes names apart at each full stop.
-    if any(isinstance(name, str) and len(name) > _LONGEST_NAME for name in names):
-        raise TemplateError(f"this model's chat template has a name of more than {_LONGEST_NAME:,} characters")
+    for name in names:
+        # The hash of nested tuples can take forever.
+        if not isinstance(name, (str, int, type(None), Undefined)):
+            raise TypeError(f"a name must be text, not a value of type {type(name).__name__}")
+        # Jinja takes names apart at each full stop.
+        if isinstance(name, str) and len(name) > _LONGEST_NAME:
+            raise TemplateError(f"this model's chat template has a name of more than {_LONGEST_NAME:,} characters")
 
 
 def _replace(context: BoundedContext, text: str, old: Any, new: Any, count: int | None = None) -> str:
@@ -203,13 +207,13 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "max": _items_filter(_with_environment(jinja.do_max)),
     "min": _items_filter(_with_environment(jinja.do_min)),
     "reject": _lazy_filter(jinja.sync_do_reject),
-    "rejectattr": _lazy_filter(jinja.sync_do_rejectattr),
+    "rejectattr": _lazy_filter(jinja.sync_do_rejectattr, names=2),
     "replace": _text_filter(_replace),
     "reverse": _reverse,
     "round": _round,
     "safe": _text_filter(lambda _, text: text),
     "select": _lazy_filter(jinja.sync_do_select),
-    "selectattr": _lazy_filter(jinja.sync_do_selectattr),
+    "selectattr": _lazy_filter(jinja.sync_do_selectattr, names=2),
     "sort": _items_filter(_with_environment(jinja.do_sort)),
     "string": _text_filter(lambda _, text: text),
     "sum": _sum,

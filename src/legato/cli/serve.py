@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from legato.cli.console import out, print_error, say
 from legato.cli.options import with_settings_options
-from legato.settings import Settings, load_settings
+from legato.settings import load_settings
+
+if TYPE_CHECKING:
+    from legato.runtime.client import ReadyState
 
 
 @with_settings_options
@@ -36,7 +39,7 @@ def command(flags: dict[str, Any]) -> None:
     def on_settled(state: EngineState) -> None:
         match state:
             case ReadyState():
-                out.print(_ready_lines(settings, service.name, url, state), markup=False, soft_wrap=True)
+                out.print(_ready_lines(service.name, url, state), markup=False, soft_wrap=True)
             case FailedState(reason=reason):
                 print_error(f"{reason} The server stays up to say so; Ctrl-C ends it.")
             case _:
@@ -45,9 +48,9 @@ def command(flags: dict[str, Any]) -> None:
     run_server(settings, service, listening, on_settled)
 
 
-def _ready_lines(settings: Settings, name: str, url: str, state: Any) -> str:
+def _ready_lines(name: str, url: str, state: ReadyState) -> str:
     model = state.model
-    policy = f"chunked, {settings.chunk} prompt tokens a step" if settings.policy == "chunked" else settings.policy
+    policy = f"chunked, {model.chunk} prompt tokens a step" if model.policy == "chunked" else model.policy
     return (
         f"Ready after {state.load_s:.1f} s: {name} ({model.description}) at {url}/v1\n"
         f"{model.parallel} answers at once, {model.context_tokens} tokens each; {model.threads} threads; {policy}.\n"

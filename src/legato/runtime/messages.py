@@ -35,7 +35,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     kv_type_k: KvType = "f16"
     kv_type_v: KvType = "f16"
     policy: PolicyName = "chunked"
-    chunk: int = 64
+    chunk: int | None = None
     """Prompt tokens that a step of policy `chunked` reads."""
     joined_calls: bool = False
     """Put a step's decodes and chunks into one library call: better on most GPUs, worse on most CPUs."""
@@ -60,6 +60,9 @@ class ModelInfo(msgspec.Struct, frozen=True):
     threads: int
     threads_prefill: int
     flash_attention: FlashAttention
+    policy: PolicyName
+    chunk: int
+    """Prompt tokens that a step of policy `chunked` reads."""
 
 
 # To the worker

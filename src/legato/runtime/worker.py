@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from legato.engine.context import Context, ContextSettings, FlashAttention
+from legato.engine.context import Context, ContextSettings
 from legato.engine.library import build_info
 from legato.engine.model import Model
 from legato.errors import LegatoError
@@ -33,7 +33,14 @@ from legato.runtime.messages import (
     Ready,
     ToWorker,
 )
-from legato.runtime.sizing import choose_context, choose_parallel, default_threads, kv_bytes_per_token
+from legato.runtime.sizing import (
+    choose_context,
+    choose_parallel,
+    default_chunk,
+    default_flash_attention,
+    default_threads,
+    kv_bytes_per_token,
+)
 from legato.scheduling.policies import make_policy
 
 logger = logging.getLogger(__name__)
@@ -105,7 +112,11 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
     parallel = choose_parallel(settings.parallel, kv_bytes)
     threads = settings.threads or default_threads()
     threads_prefill = settings.threads_prefill or threads
-    flash_attention = settings.flash_attention or default_flash_attention(settings)
+    on_gpu = build_info().can_offload and settings.gpu_layers != 0
+    chunk = settings.chunk or default_chunk(on_gpu=on_gpu)
+    flash_attention = settings.flash_attention or default_flash_attention(
+        settings.policy, settings.kv_type_v, on_gpu=on_gpu
+    )
     context = Context(
         model,
         ContextSettings(
@@ -122,7 +133,7 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
     executor = Executor(
         context, model.vocabulary, batch_tokens=settings.batch_tokens, joined_calls=settings.joined_calls
     )
-    policy = make_policy(settings.policy, chunk=settings.chunk, step_tokens=settings.batch_tokens)
+    policy = make_policy(settings.policy, chunk=chunk, step_tokens=settings.batch_tokens)
     info = ModelInfo(
         description=model.description,
         chat_template=model.chat_template,
@@ -135,20 +146,11 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
         threads=threads,
         threads_prefill=threads_prefill,
         flash_attention=flash_attention,
+        policy=settings.policy,
+        chunk=chunk,
     )
     mailbox.send(Ready(info, time.monotonic() - begun))
     return EngineLoop(mailbox, context, executor, policy)
-
-
-def default_flash_attention(settings: EngineSettings) -> FlashAttention:
-    """The library's own choice on a GPU; off on a CPU, whose kernel reads the short chunks of `chunked` slower with it.
-
-    Quantized values need it on, whatever it costs.
-    """
-    if build_info().can_offload and settings.gpu_layers != 0:
-        return "auto"
-    quantized = settings.kv_type_v not in ("f32", "f16", "bf16")
-    return "on" if quantized or settings.policy == "whole" else "off"
 
 
 class _ProgressReports:

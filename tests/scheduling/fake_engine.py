@@ -1,0 +1,166 @@
+"""An engine without a model: it runs a scheduler's plans to the end and writes down what happened."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from legato.kv.slots import KvSlots
+from legato.scheduling.policies import PolicyName, make_policy
+from legato.scheduling.scheduler import NeverFitsError, Scheduler
+from legato.scheduling.state import Chunk, Outcome, Phase, Plan
+from legato.scheduling.state import Sequence as Request
+
+CELLS = 480
+"""Of each slot: a little less than the longest prompt that the tests send."""
+STEP_TOKENS = 128
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What one client does."""
+
+    arrives: int
+    """The step before which it comes."""
+    prompt_tokens: int
+    answer_tokens: int
+    """After so many the model would end by itself."""
+    max_new_tokens: int
+    patience: int | None = None
+    """Steps after which it goes away."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One plan, and what was so when it was made. Dictionaries are by id, in order of admission."""
+
+    plan: Plan
+    phases: dict[int, Phase]
+    """Of the requests that hold a slot."""
+    slots: dict[int, int | None]
+    unread: dict[int, int]
+    """Prompt tokens, as counted here, not by the scheduler."""
+    queued: int
+    """Requests that wait for a slot."""
+
+
+class Run:
+    """Runs wishes to their end. Requests are numbered in order of arrival.
+
+    Args:
+        policy: Name of the policy.
+        chunk: Most prompt tokens of a step under `chunked`.
+        slots: How many.
+        wishes: Of the clients, in order of arrival.
+        gains: Tokens that decodes commit, over and over.
+        by_parts: Commit a plan call by call, as with one library call for the decodes and one for each chunk.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyName,
+        chunk: int,
+        slots: int,
+        wishes: Iterable[Wish],
+        gains: Sequence[int] = (1,),
+        by_parts: bool = True,
+    ) -> None:
+        self.chunk = chunk
+        self.pool = KvSlots(slots, CELLS)
+        self.scheduler = Scheduler(make_policy(policy, chunk=chunk, step_tokens=STEP_TOKENS), self.pool)
+        self._wishes = enumerate(wishes)
+        self._gains = itertools.cycle(gains)
+        self._by_parts = by_parts
+
+        self.steps: list[Step] = []
+        self.arrived: dict[int, Wish] = {}
+        self.admitted: list[int] = []
+        self.ends: dict[int, list[str]] = {}
+        """How each request ended: finished, cancelled, refused."""
+        self.chunks: defaultdict[int, list[Chunk]] = defaultdict(list)
+        """What was read of each prompt."""
+        self.written: Counter[int] = Counter()
+        """Tokens of each answer."""
+        self.positions: defaultdict[int, list[int]] = defaultdict(list)
+        """Cells that each answer's decodes filled."""
+        self._requests: dict[int, Request] = {}
+        self._read: Counter[int] = Counter()
+
+    def run(self, steps: int | None = None) -> Run:
+        """Go on until nobody is left, or for so many steps at most."""
+        coming = next(self._wishes, None)
+        for now in itertools.count() if steps is None else range(steps):
+            while coming is not None and coming[1].arrives <= now:
+                self._arrive(*coming)
+                coming = next(self._wishes, None)
+            for i in self._alive():
+                patience = self.arrived[i].patience
+                if patience is not None and now >= self.arrived[i].arrives + patience:
+                    self._cancel(i)
+            self._step()
+            if coming is None and not self._alive():
+                break
+        return self
+
+    def _alive(self) -> list[int]:
+        return [i for i, ends in self.ends.items() if not ends]
+
+    def _arrive(self, i: int, wish: Wish) -> None:
+        self.arrived[i] = wish
+        self._requests[i] = Request(i, wish.prompt_tokens, wish.max_new_tokens)
+        self.ends[i] = []
+        try:
+            self.scheduler.add(self._requests[i])
+        except NeverFitsError:
+            self.ends[i].append("refused")
+
+    def _cancel(self, i: int) -> None:
+        held = self._requests[i].slot
+        assert self.scheduler.cancel(i) == held
+        self.ends[i].append("cancelled")
+
+    def _step(self) -> None:
+        self.admitted += [request.id for request in self.scheduler.admit()]
+        plan = self.scheduler.plan()
+        holding = [self._requests[i] for i in self.admitted if not self.ends[i]]
+        assert bool(plan) == bool(holding), "a step is empty only if nobody holds a slot"
+        self.steps.append(
+            Step(
+                plan,
+                phases={r.id: r.phase for r in holding},
+                slots={r.id: r.slot for r in holding},
+                unread={r.id: r.prompt_tokens - self._read[r.id] for r in holding},
+                queued=self.scheduler.queued,
+            )
+        )
+        for part in self._parts(plan):
+            self._evaluate(part)
+
+    def _parts(self, plan: Plan) -> list[Plan]:
+        if not self._by_parts:
+            return [plan]
+        return [Plan(decodes=plan.decodes), *(Plan(chunks=(chunk,)) for chunk in plan.chunks)]
+
+    def _evaluate(self, part: Plan) -> None:
+        committed: dict[int, int] = {}
+        for i in part.decodes:
+            committed[i] = min(next(self._gains), self.answer_length(i) - self.written[i])
+            begin = self._requests[i].computed_tokens
+            self.positions[i] += range(begin, begin + committed[i])
+        for chunk in part.chunks:
+            self.chunks[chunk.id].append(chunk)
+            self._read[chunk.id] += chunk.length
+            if self._read[chunk.id] >= self.arrived[chunk.id].prompt_tokens:
+                committed[chunk.id] = 1
+        self.written.update(committed)
+        finished = [i for i in committed if self.written[i] >= self.answer_length(i)]
+        held = [self._requests[i].slot for i in finished]
+        assert self.scheduler.commit(part, Outcome(committed, finished)) == held
+        for i in finished:
+            self.ends[i].append("finished")
+
+    def answer_length(self, i: int) -> int:
+        """Tokens that an answer has when it is finished."""
+        return min(self.arrived[i].answer_tokens, self._requests[i].max_new_tokens)

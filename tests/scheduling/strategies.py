@@ -1,0 +1,30 @@
+"""Random runs of the fake engine."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from legato.scheduling.policies import PolicyName
+from tests.scheduling.fake_engine import STEP_TOKENS, Run, Wish
+
+wishes = st.builds(
+    Wish,
+    arrives=st.integers(0, 40),
+    prompt_tokens=st.integers(1, 500),
+    answer_tokens=st.integers(1, 50),
+    max_new_tokens=st.integers(1, 50),
+    patience=st.none() | st.integers(0, 40),
+)
+
+
+def runs(*policies: PolicyName) -> st.SearchStrategy[Run]:
+    """Runs that have come to their end, under any of the policies."""
+    return st.builds(
+        Run,
+        policy=st.sampled_from(policies),
+        chunk=st.integers(1, STEP_TOKENS),
+        slots=st.integers(1, 8),
+        wishes=st.lists(wishes, max_size=10).map(lambda them: sorted(them, key=lambda wish: wish.arrives)),
+        gains=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+        by_parts=st.booleans(),
+    ).map(Run.run)

@@ -1,0 +1,173 @@
+"""Where the time of a request went."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legato.telemetry.timeline import Timeline, Timings
+
+ROUNDING_MS = 0.0026
+"""Five figures are rounded to a microsecond each, so that four of them may miss the fifth by half of one each."""
+
+instants = st.floats(0, 1e6)
+durations = st.floats(0, 1e6)
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> Timeline:
+    """Instants in any order, but for a clock that never goes back between arrival and end."""
+    arrived, ended = sorted([draw(instants), draw(instants)])
+    return Timeline(
+        arrived,
+        prompt_tokens=draw(st.integers(0, 1000)),
+        load_s=draw(durations),
+        admitted_s=draw(st.none() | instants),
+        token_times_s=sorted(draw(st.lists(instants, max_size=5))),
+        ended_s=ended,
+    )
+
+
+def assert_adds_up(timings: Timings) -> None:
+    parts = (timings.load_ms, timings.queue_ms, timings.prefill_ms, timings.decode_ms)
+    assert all(part >= 0 for part in parts)
+    assert sum(parts) == pytest.approx(timings.total_ms, abs=ROUNDING_MS, rel=1e-12)
+
+
+@given(timelines())
+def test_the_parts_add_up_to_the_whole(timeline: Timeline) -> None:
+    assert_adds_up(timeline.timings())
+
+
+@given(timelines())
+def test_the_whole_is_from_arrival_to_end(timeline: Timeline) -> None:
+    assert timeline.ended_s is not None
+    expected = (timeline.ended_s - timeline.arrived_s) * 1000
+    assert timeline.timings().total_ms == pytest.approx(expected, abs=ROUNDING_MS)
+
+
+@given(arrived=instants, waits=st.lists(st.floats(0, 1000), min_size=4, max_size=4), load_share=st.floats(0, 1))
+def test_instants_in_their_order_are_split_as_they_came(arrived: float, waits: list[float], load_share: float) -> None:
+    to_admission, to_first, to_second, to_end = waits
+    admitted = arrived + to_admission
+    first = admitted + to_first
+    second = first + to_second
+    timings = Timeline(
+        arrived,
+        load_s=load_share * (admitted - arrived),
+        admitted_s=admitted,
+        token_times_s=[first, second],
+        ended_s=second + to_end,
+    ).timings()
+    assert_adds_up(timings)
+    about = {"abs": 0.002}
+    assert timings.load_ms == pytest.approx(load_share * to_admission * 1000, **about)
+    assert timings.queue_ms == pytest.approx((1 - load_share) * to_admission * 1000, **about)
+    assert timings.prefill_ms == pytest.approx(to_first * 1000, **about)
+    assert timings.decode_ms == pytest.approx((to_second + to_end) * 1000, **about)
+    assert timings.ttft_ms == pytest.approx((to_admission + to_first) * 1000, **about)
+    assert timings.itl_max_ms == pytest.approx(to_second * 1000, **about)
+
+
+def test_a_whole_answer() -> None:
+    timeline = Timeline(
+        10.0,
+        prompt_tokens=100,
+        cached_tokens=40,
+        load_s=0.5,
+        admitted_s=12.0,
+        token_times_s=[15.0, 15.1, 15.3, 15.4, 15.5],
+        ended_s=16.0,
+    )
+    assert timeline.timings() == Timings(
+        load_ms=500.0,
+        queue_ms=1500.0,
+        prefill_ms=3000.0,
+        prefill_tokens=60,
+        cached_tokens=40,
+        prefill_tokens_per_second=20.0,
+        ttft_ms=5000.0,
+        decode_ms=1000.0,
+        decode_tokens=5,
+        decode_tokens_per_second=8.0,
+        itl_p50_ms=100.0,
+        itl_p95_ms=200.0,
+        itl_max_ms=200.0,
+        total_ms=6000.0,
+    )
+
+
+def test_a_request_that_was_never_admitted_spent_all_its_time_in_the_queue() -> None:
+    timings = Timeline(10.0, prompt_tokens=100, load_s=1.0, ended_s=14.0).timings()
+    assert (timings.load_ms, timings.queue_ms, timings.prefill_ms, timings.decode_ms) == (1000, 3000, 0, 0)
+    assert timings.prefill_tokens == 0
+    assert timings.ttft_ms is None
+    assert timings.prefill_tokens_per_second is None
+
+
+def test_a_load_is_no_longer_than_the_wait() -> None:
+    timings = Timeline(10.0, load_s=60.0, ended_s=14.0).timings()
+    assert (timings.load_ms, timings.queue_ms, timings.total_ms) == (4000, 0, 4000)
+
+
+def test_a_request_that_never_got_a_token_spent_the_rest_on_its_prompt() -> None:
+    timings = Timeline(10.0, prompt_tokens=100, admitted_s=11.0, ended_s=14.0).timings()
+    assert (timings.queue_ms, timings.prefill_ms, timings.decode_ms) == (1000, 3000, 0)
+    assert (timings.prefill_tokens, timings.decode_tokens) == (100, 0)
+    assert timings.ttft_ms is None
+    assert timings.prefill_tokens_per_second is None
+    assert timings.decode_tokens_per_second is None
+
+
+def test_a_request_that_was_cancelled_midway_keeps_what_it_got() -> None:
+    timings = Timeline(10.0, prompt_tokens=8, admitted_s=11.0, token_times_s=[12.0, 12.5], ended_s=13.0).timings()
+    assert (timings.queue_ms, timings.prefill_ms, timings.decode_ms) == (1000, 1000, 1000)
+    assert timings.decode_tokens == 2
+    assert timings.decode_tokens_per_second == 2.0
+
+
+@pytest.mark.parametrize(
+    ("timeline", "total_ms"),
+    [
+        (Timeline(10.0), 0),
+        (Timeline(10.0, admitted_s=11.0), 1000),
+        (Timeline(10.0, admitted_s=11.0, token_times_s=[12.0, 14.0]), 4000),
+    ],
+)
+def test_without_an_end_the_latest_instant_counts(timeline: Timeline, total_ms: float) -> None:
+    timings = timeline.timings()
+    assert timings.total_ms == total_ms
+    assert_adds_up(timings)
+
+
+def test_a_single_token_has_no_gaps_and_no_decode_rate() -> None:
+    timings = Timeline(10.0, prompt_tokens=5, admitted_s=10.0, token_times_s=[11.0], ended_s=12.0).timings()
+    assert timings.prefill_tokens_per_second == 5.0
+    assert timings.decode_tokens_per_second is None
+    assert timings.itl_p50_ms is timings.itl_p95_ms is timings.itl_max_ms is None
+
+
+def test_rates_over_no_time_are_left_out() -> None:
+    timings = Timeline(10.0, prompt_tokens=5, admitted_s=10.0, token_times_s=[10.0, 10.0], ended_s=10.0).timings()
+    assert timings.prefill_tokens_per_second is None
+    assert timings.decode_tokens_per_second is None
+    assert timings.itl_max_ms == 0
+
+
+@given(gaps=st.lists(st.floats(0.001, 10), min_size=1, max_size=30))
+def test_the_decode_rate_counts_tokens_after_the_first(gaps: list[float]) -> None:
+    times = [5.0]
+    for gap in gaps:
+        times.append(times[-1] + gap)
+    timings = Timeline(0.0, admitted_s=1.0, token_times_s=times, ended_s=times[-1] + 100).timings()
+    assert timings.decode_tokens_per_second == pytest.approx(len(gaps) / (times[-1] - times[0]), abs=0.0051)
+
+
+@given(timelines())
+def test_gaps_are_in_order(timeline: Timeline) -> None:
+    timings = timeline.timings()
+    if timings.itl_p50_ms is not None:
+        assert timings.itl_p95_ms is not None
+        assert timings.itl_max_ms is not None
+        assert timings.itl_p50_ms <= timings.itl_p95_ms <= timings.itl_max_ms
