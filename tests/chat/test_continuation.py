@@ -66,12 +66,6 @@ def test_no_messages_cannot_be_continued():
         ChatTemplate("", bos_token="", eos_token="").render([], continue_final_message=True)
 
 
-def test_continuing_and_a_new_answer_exclude_each_other():
-    with pytest.raises(TemplateError, match="exclude each other"):
-        continued(builtin_template("chatml"), "one", add_generation_prompt=True)
-    assert continued(builtin_template("chatml"), "one", add_generation_prompt=False).endswith("assistant\none")
-
-
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_can_be_continued(content):

@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from legato.chat.errors import TemplateError, TemplateRefusalError
+from legato.chat.errors import TemplateRefusalError
 from legato.chat.template import ChatTemplate
-from tests.chat import reference, templates
+from tests.chat import templates
 
 NOW = datetime(2025, 3, 1, 12, 30)
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -127,35 +125,3 @@ def test_qwen3_can_be_told_not_to_think():
 
 def test_generation_tags_are_rendered_as_their_body():
     assert render(templates.TRAINED, [HELLO, HI, WHY]) == "Q: Hello\nA:  Hi! \nQ: Why?\n\nA:"
-
-
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-thoughts = st.builds("<think>{}</think>{}".format, texts, texts)
-conversations = st.lists(
-    st.fixed_dictionaries(
-        {"role": st.sampled_from(["system", "user", "assistant"]), "content": st.one_of(texts, thoughts)}
-    ),
-    min_size=1,
-    max_size=6,
-)
-extras = st.fixed_dictionaries(
-    {},
-    optional={
-        "tools": st.lists(st.fixed_dictionaries({"name": texts, "more": st.recursive(texts, st.lists)}), max_size=3),
-        "enable_thinking": st.booleans(),
-    },
-)
-
-
-@pytest.mark.parametrize("name", templates.ALL)
-@settings(deadline=None, max_examples=60)
-@given(messages=conversations, extra=extras, prompt=st.booleans())
-def test_renders_as_the_plain_sandbox_does(name, messages, extra, prompt):
-    source = templates.ALL[name]
-    try:
-        expected = reference.render(source, messages, NOW, add_generation_prompt=prompt, **extra)
-    except reference.TemplateError:
-        with pytest.raises(TemplateError):
-            render(source, messages, add_generation_prompt=prompt, extra=extra)
-    else:
-        assert render(source, messages, add_generation_prompt=prompt, extra=extra) == expected

@@ -16,6 +16,8 @@ from legato.scheduling.state import Sequence as Request
 CELLS = 480
 """Of each slot: a little less than the longest prompt that the tests send."""
 STEP_TOKENS = 128
+CROWD = 20
+"""While so many wait for a slot, others stay away, so that a stream of wishes may have no end."""
 
 
 @dataclass(frozen=True)
@@ -86,26 +88,24 @@ class Run:
         self.positions: defaultdict[int, list[int]] = defaultdict(list)
         """Cells that each answer's decodes filled."""
         self._requests: dict[int, Request] = {}
+        """Those that have not ended, in order of arrival."""
         self._read: Counter[int] = Counter()
 
-    def run(self, steps: int | None = None) -> Run:
-        """Go on until nobody is left, or for so many steps at most."""
+    def run(self, until_ended: int | None = None) -> Run:
+        """Go on until nobody is left, or until that request has ended."""
         coming = next(self._wishes, None)
-        for now in itertools.count() if steps is None else range(steps):
-            while coming is not None and coming[1].arrives <= now:
+        for now in itertools.count():
+            while coming is not None and coming[1].arrives <= now and self.scheduler.queued < CROWD:
                 self._arrive(*coming)
                 coming = next(self._wishes, None)
-            for i in self._alive():
+            for i in list(self._requests):
                 patience = self.arrived[i].patience
                 if patience is not None and now >= self.arrived[i].arrives + patience:
                     self._cancel(i)
             self._step()
-            if coming is None and not self._alive():
+            if self.ends.get(until_ended) or (coming is None and not self._requests):
                 break
         return self
-
-    def _alive(self) -> list[int]:
-        return [i for i, ends in self.ends.items() if not ends]
 
     def _arrive(self, i: int, wish: Wish) -> None:
         self.arrived[i] = wish
@@ -114,17 +114,21 @@ class Run:
         try:
             self.scheduler.add(self._requests[i])
         except NeverFitsError:
-            self.ends[i].append("refused")
+            self._end(i, "refused")
 
     def _cancel(self, i: int) -> None:
         held = self._requests[i].slot
         assert self.scheduler.cancel(i) == held
-        self.ends[i].append("cancelled")
+        self._end(i, "cancelled")
+
+    def _end(self, i: int, how: str) -> None:
+        self.ends[i].append(how)
+        self._requests.pop(i, None)
 
     def _step(self) -> None:
         self.admitted += [request.id for request in self.scheduler.admit()]
         plan = self.scheduler.plan()
-        holding = [self._requests[i] for i in self.admitted if not self.ends[i]]
+        holding = [r for r in self._requests.values() if r.slot is not None]
         assert bool(plan) == bool(holding), "a step is empty only if nobody holds a slot"
         self.steps.append(
             Step(
@@ -146,7 +150,7 @@ class Run:
     def _evaluate(self, part: Plan) -> None:
         committed: dict[int, int] = {}
         for i in part.decodes:
-            committed[i] = min(next(self._gains), self.answer_length(i) - self.written[i])
+            committed[i] = min(next(self._gains), self._answer_length(i) - self.written[i])
             begin = self._requests[i].computed_tokens
             self.positions[i] += range(begin, begin + committed[i])
         for chunk in part.chunks:
@@ -155,12 +159,11 @@ class Run:
             if self._read[chunk.id] >= self.arrived[chunk.id].prompt_tokens:
                 committed[chunk.id] = 1
         self.written.update(committed)
-        finished = [i for i in committed if self.written[i] >= self.answer_length(i)]
+        finished = [i for i in committed if self.written[i] >= self._answer_length(i)]
         held = [self._requests[i].slot for i in finished]
         assert self.scheduler.commit(part, Outcome(committed, finished)) == held
         for i in finished:
-            self.ends[i].append("finished")
+            self._end(i, "finished")
 
-    def answer_length(self, i: int) -> int:
-        """Tokens that an answer has when it is finished."""
+    def _answer_length(self, i: int) -> int:
         return min(self.arrived[i].answer_tokens, self._requests[i].max_new_tokens)

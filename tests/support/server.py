@@ -84,8 +84,9 @@ class LegatoProcess:
 
     def output(self) -> str:
         """What it printed so far."""
-        self._log.seek(0)
-        return self._log.read().decode()
+        # Read at a place of our own: the server writes at the place that its descriptor shares with ours.
+        descriptor = self._log.fileno()
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
 
     def descendants(self) -> list[psutil.Process]:
         """Every process that it started, and theirs."""

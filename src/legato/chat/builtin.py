@@ -93,5 +93,5 @@ def builtin_template(name: str) -> str:
         LegatoError: There is none of that name.
     """
     if name not in _TEMPLATES:
-        raise LegatoError(f"there is no chat template {name!r}; there are {', '.join(BUILTIN_NAMES)}")
+        raise LegatoError(f"There is no chat template file or built-in template {name!r}; there are {', '.join(BUILTIN_NAMES)}.")
     return _TEMPLATES[name]

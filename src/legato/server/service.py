@@ -281,7 +281,6 @@ def _chat_tokens(
     try:
         text = language.template.render(
             read_messages(messages),
-            add_generation_prompt=not continue_final,
             continue_final_message=continue_final,
             extra=variables,
         )
