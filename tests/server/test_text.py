@@ -21,7 +21,7 @@ from tests.server.answers import (
     written_step_by_step,
 )
 
-thorough = settings(deadline=None, max_examples=300)
+thorough = settings(deadline=None, max_examples=200)
 
 
 def find_stop(parts: list[str], stops: list[str]) -> tuple[str, bool]:
@@ -128,15 +128,15 @@ def test_with_a_stop_only_tokens_with_text_before_it_are_sent(answer: Answer) ->
     assert written.tokens == [token for token, begin in enumerate(list(begins)[:-1]) if begin < size]
 
 
-def test_text_of_an_earlier_token_does_not_bring_the_token_of_the_stop() -> None:
-    # The first `a` of the stop might have been that of `xa`: it is held back, and its token is sent with `x`.
+def test_the_token_of_a_possible_stop_string_waits_even_if_earlier_text_is_sent() -> None:
+    written = write([b"a", b"a", b"ba"], ["aba"])
+    assert (written.text, written.tokens) == ("a", [0])
+
+
+def test_held_back_text_of_an_earlier_token_does_not_bring_the_token_of_the_stop() -> None:
+    # The last letter of `xa` is held back, for the stop string might have begun there.
     written = write([b"xa", b"aab"], ["aab"])
     assert (written.text, written.tokens) == ("xa", [0])
-
-
-def test_a_replaced_byte_counts_as_the_one_byte_that_it_was() -> None:
-    written = write([b"\xe2\x82", b"END"], ["END"])
-    assert (written.text, written.tokens) == ("\N{REPLACEMENT CHARACTER}", [0])
 
 
 def test_tokens_without_text_are_sent_with_the_next_text() -> None:

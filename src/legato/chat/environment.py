@@ -1,8 +1,8 @@
 """The sandbox that chat templates run in.
 
 A template is code from a model file, so it must reach nothing: jinja2's immutable sandbox keeps it from Python's
-internals, from files and from other templates. Its appetite is bounded too (the size of a product, of a range and of the
-output), but not airtight: whoever runs a model file lets it use this machine's memory and time anyway.
+internals, from files and from other templates. Its appetite is bounded too (the size of a product, of a range and of
+the output), but not airtight: whoever runs a model file lets it use this machine's memory and time anyway.
 """
 
 from __future__ import annotations

@@ -1,0 +1,202 @@
+"""A client that goes away frees its sequence: the next one need not wait for thousands of tokens."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import socket
+import struct
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import openai
+import psutil
+import pytest
+
+from tests.support.asking import ask, text_of
+from tests.support.server import LegatoProcess
+from tests.support.streams import ENDLESS, endless, first_text, opened
+from tests.support.waiting import wait_until
+
+TIMES = 20
+SOON_S = 15.0
+"""Enough for a token on a busy machine; what was cancelled would have gone on for longer than a minute."""
+BOOK = "It was the best of times, it was the worst of times. " * 550
+"""About 7,000 tokens."""
+
+
+def short_answer(server: LegatoProcess) -> str:
+    """The next request's answer, which has to come soon."""
+    options: dict[str, Any] = {"max_tokens": 1, "timeout": SOON_S}
+    return text_of(ask(server.openai(), "completions", "The capital of France is", **options).choices[0])
+
+
+@contextmanager
+def raw_post(server: LegatoProcess, path: str, body: dict[str, Any], receive_buffer: int = 0) -> Iterator[socket.socket]:
+    """A request whose connection is ours to close."""
+    content = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
+    )
+    with socket.socket() as connection:
+        if receive_buffer:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(f"{head}\r\n\r\n".encode() + content)
+        yield connection
+
+
+def leave_in_the_middle_of_a_stream(server: LegatoProcess) -> None:
+    with endless(server.openai()):
+        pass
+
+
+def leave_while_the_prompt_is_read(server: LegatoProcess) -> None:
+    with opened(server.openai(), BOOK):
+        pass
+
+
+def leave_a_stream_of_several_answers(server: LegatoProcess) -> None:
+    """One of them is written, the other waits."""
+    with endless(server.openai(), n=2):
+        pass
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [leave_in_the_middle_of_a_stream, leave_while_the_prompt_is_read, leave_a_stream_of_several_answers],
+    ids=lambda leave: leave.__name__,
+)
+def test_whoever_leaves_a_stream_frees_its_sequence(narrow: LegatoProcess, leave: Callable[[LegatoProcess], None]) -> None:
+    for _ in range(TIMES):
+        leave(narrow)
+        assert short_answer(narrow) == " Paris"
+    assert_nothing_leaked(narrow)
+
+
+@pytest.mark.parametrize("prompt", ["Count: one, two,", BOOK], ids=["in its answer", "in its prompt"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_whoever_leaves_a_plain_request_frees_its_sequence(narrow: LegatoProcess, prompt: str, n: int) -> None:
+    body = {"prompt": prompt, "max_tokens": 1_000_000, "ignore_eos": True, "n": n}
+    for _ in range(TIMES // 4):
+        with raw_post(narrow, "/v1/completions", body):
+            # Its place is taken once another one has to wait.
+            wait_until(lambda: is_full(narrow, n), "the plain request holds its place")
+        assert short_answer(narrow) == " Paris"
+    assert_nothing_leaked(narrow)
+
+
+def is_full(server: LegatoProcess, places: int) -> bool:
+    """True if so many requests hold one sequence and one place in the queue, so that two more do not fit."""
+    try:
+        ask(server.openai(), "completions", "Hi", n=3 - places, max_tokens=1, timeout=0.2)
+    except openai.RateLimitError:
+        return True
+    except openai.APITimeoutError:
+        return places == 1
+    return False
+
+
+def test_whoever_leaves_the_queue_frees_its_place(narrow: LegatoProcess) -> None:
+    with endless(narrow.openai()) as running:
+        for _ in range(TIMES):
+            # The queue has one place: the next one gets in when the last one's going has been noticed.
+            wait_until(lambda: queued_and_left(narrow), "there is a place in the queue", timeout_s=SOON_S)
+        assert first_text(running)
+    assert short_answer(narrow) == " Paris"
+    assert_nothing_leaked(narrow)
+
+
+def queued_and_left(server: LegatoProcess) -> bool:
+    try:
+        with opened(server.openai(), "Hi"):
+            return True
+    except openai.RateLimitError:
+        return False
+
+
+def test_whoever_reads_nothing_and_leaves_frees_its_sequence(narrow: LegatoProcess) -> None:
+    """The server cannot send on: the going is noticed all the same."""
+    body = {
+        "messages": [{"role": "user", "content": "Count to a million."}],
+        "stream": True, "ignore_eos": True, "logprobs": True, "top_logprobs": 20,
+    }  # fmt: skip
+    for _ in range(2):
+        with raw_post(narrow, "/v1/chat/completions", body, receive_buffer=4096) as connection:
+            wait_until(lambda: is_stuck(connection), "nothing more can be sent")
+        assert short_answer(narrow) == " Paris"
+    assert_nothing_leaked(narrow)
+
+
+def is_stuck(connection: socket.socket) -> bool:
+    """True if bytes have come and no more are coming."""
+    before = bytes_waiting(connection)
+    time.sleep(0.3)
+    return 0 < bytes_waiting(connection) == before
+
+
+def bytes_waiting(connection: socket.socket) -> int:
+    return struct.unpack("i", fcntl.ioctl(connection, termios.FIONREAD, b"\0" * 4))[0]
+
+
+def test_a_client_that_times_out_frees_its_sequence(narrow: LegatoProcess) -> None:
+    with pytest.raises(openai.APITimeoutError):
+        ask(narrow.openai(), "completions", "Count:", timeout=0.5, **ENDLESS)
+    assert short_answer(narrow) == " Paris"
+
+
+def test_one_that_leaves_does_not_disturb_its_neighbours(server: LegatoProcess) -> None:
+    client = server.openai()
+    options: dict[str, Any] = {"max_tokens": 60, "extra_body": {"ignore_eos": True}}
+    expected = text_of(ask(client, "completions", "one, two, three,", **options).choices[0])
+    found: list[str] = []
+
+    def neighbour() -> None:
+        found.append(text_of(ask(client, "completions", "one, two, three,", **options).choices[0]))
+
+    thread = threading.Thread(target=neighbour)
+    with endless(client, "Once upon a time"):
+        thread.start()
+        for _ in range(5):
+            with opened(client, "Tell me a story."):
+                pass
+    thread.join()
+    assert found == [expected]
+
+
+def assert_nothing_leaked(server: LegatoProcess) -> None:
+    """One is answered, one may wait, and the third is one too many: exactly as at first. No descriptors are left."""
+    client = server.openai()
+    with endless(client):
+        wait_until(lambda: queued_and_left(server), "there is a place in the queue", timeout_s=SOON_S)
+        with waiting_in_queue(server):
+            with pytest.raises(openai.RateLimitError):
+                ask(client, "completions", "Hi", max_tokens=1)
+    assert short_answer(server) == " Paris"
+    process = psutil.Process(server.process.pid)
+    wait_until(lambda: len(established(process, server.port)) <= 1, "left connections are closed")
+
+
+@contextmanager
+def waiting_in_queue(server: LegatoProcess) -> Iterator[None]:
+    def enter() -> Any:
+        manager = opened(server.openai(), "Hi")
+        try:
+            manager.__enter__()
+        except openai.RateLimitError:
+            return None
+        return manager
+
+    manager = wait_until(enter, "there is a place in the queue", timeout_s=SOON_S)
+    try:
+        yield
+    finally:
+        manager.__exit__(None, None, None)
+
+
+def established(process: psutil.Process, port: int) -> list[Any]:
+    return [c for c in process.net_connections("tcp") if c.status == psutil.CONN_ESTABLISHED and c.laddr.port == port]
