@@ -93,5 +93,8 @@ def builtin_template(name: str) -> str:
         LegatoError: There is none of that name.
     """
     if name not in _TEMPLATES:
-        raise LegatoError(f"There is no chat template file or built-in template {name!r}; there are {', '.join(BUILTIN_NAMES)}.")
+        names = ", ".join(BUILTIN_NAMES)
+        raise LegatoError(
+            f"There is no chat template file {name!r}, nor a built-in one of that name; those are {names}."
+        )
     return _TEMPLATES[name]

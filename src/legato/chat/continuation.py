@@ -20,7 +20,7 @@ def mark(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], s
     last = messages[-1] if messages else {}
     content = last.get("content")
     if last.get("role") != "assistant" or not isinstance(content, str):
-        raise TemplateError("only an answer can be continued: the last message must be text from the assistant")
+        raise TemplateError("Only an answer can be continued: the last message must be text from the assistant.")
     mark = _unused(str([dict(message) for message in messages]))
     return [*(dict(message) for message in messages[:-1]), {**last, "content": content + mark}], mark
 
@@ -36,8 +36,8 @@ def cut(prompt: str, content: str, mark: str) -> str:
     before, *rest = prompt.split(mark)
     if len(rest) != 1 or not before.endswith(content.lstrip()):
         raise TemplateError(
-            "this model's chat template changes the last answer's text, so it cannot be continued; "
-            "leave continue_final_message out"
+            "This model's chat template changes the last answer's text, so it cannot be continued; "
+            "leave continue_final_message out."
         )
     return before
 

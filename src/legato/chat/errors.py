@@ -17,7 +17,7 @@ class TemplateRefusalError(TemplateError):
     """
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"this model's chat template refuses these messages: {reason}")
+        super().__init__(f"This model's chat template refuses these messages: {reason}")
         self.reason = reason
 
 

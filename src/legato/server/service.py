@@ -285,7 +285,7 @@ def _chat_tokens(
             extra=variables,
         )
     except MessageError as error:
-        raise ApiError(400, str(error), param=error.param, code="invalid_value") from error
+        raise ApiError(400, f"{error}.", param=error.param, code="invalid_value") from error
     except LegatoError as error:
         raise ApiError(400, str(error), param="messages", code="invalid_value") from error
     # Many templates write the first token themselves; two of them confuse a model.
