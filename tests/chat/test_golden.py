@@ -91,7 +91,7 @@ def test_gemma_names_the_assistant_model():
 
 def test_gemma_refuses_a_system_message_in_its_own_words():
     with pytest.raises(
-        TemplateRefusalError, match=r"^this model's chat template refuses .*: System role not supported$"
+        TemplateRefusalError, match=r"^This model's chat template refuses .*: System role not supported$"
     ):
         render(templates.GEMMA, [SYSTEM, HELLO])
 
