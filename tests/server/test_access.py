@@ -335,7 +335,7 @@ def test_loopback(host: str) -> None:
 )
 def test_other_addresses_need_a_key_or_a_word(host: str) -> None:
     assert not is_loopback(host)
-    with pytest.raises(LegatoError, match="--api-key.*--no-auth"):
+    with pytest.raises(LegatoError, match=r"--api-key.*--no-auth"):
         check_exposure(host, [], no_auth=False)
     check_exposure(host, ["key"], no_auth=False)
     check_exposure(host, [], no_auth=True)

@@ -19,12 +19,3 @@ def print_error(sentence: str) -> None:
 def say(line: str) -> None:
     """Print what is being done while it takes long."""
     err.print(line, markup=False, soft_wrap=True)
-
-
-def readable_bytes(size: float) -> str:
-    """A size as people read it, such as `98.4 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

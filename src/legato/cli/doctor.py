@@ -15,10 +15,11 @@ import typer
 from rich.table import Table
 
 from legato import __version__
-from legato.cli.console import out, readable_bytes
+from legato.cli.console import out
 from legato.engine.library import BuildInfo, build_info
 from legato.errors import LegatoError
 from legato.models import GgufHeader, check_gguf, default_store
+from legato.models.disk import readable_bytes
 from legato.runtime.sizing import default_threads, usable_cpus
 from legato.settings import config_file, load_settings
 

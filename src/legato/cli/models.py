@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from legato.cli.console import out, readable_bytes, say
+from legato.cli.console import out, say
 from legato.models.catalogue import DEFAULT_MODEL
+from legato.models.disk import readable_bytes
 
 Model = Annotated[
     str, typer.Argument(help="A catalogue name such as smollm2, or hf:owner/repo[:quant-or-file].", metavar="MODEL")
