@@ -58,7 +58,7 @@ def llama_server(name: str, model: Path, *options: str) -> Target | None:
         return None
     return Target(
         name,
-        [str(binaries[0]), "-m", str(model), "--no-webui", *options, "--port"],
+        [str(binaries[0]), "-m", str(model), "--no-ui", *options, "--port"],
         {"LD_LIBRARY_PATH": os.pathsep.join(_library_folders())},
     )
 

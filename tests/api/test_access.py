@@ -88,7 +88,9 @@ def test_an_unknown_host_is_refused(server: LegatoProcess, host: str) -> None:
     assert "--allowed-host" in error["message"]
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8383", "127.0.0.1", "[::1]:80", "192.168.1.5", "app.localhost"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8383", "127.0.0.1", "[::1]:80", "192.168.1.5", "app.localhost"]
+)
 def test_names_that_no_foreign_page_can_have_are_known(server: LegatoProcess, host: str) -> None:
     assert get(server, "/health", host=host).status_code == 200
 
@@ -101,7 +103,9 @@ def test_an_allowed_host_is_known(guarded: LegatoProcess, host: str) -> None:
 # Origins
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "https://chat.home.evil.example"])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://localhost:1", "https://chat.home.evil.example"]
+)
 @pytest.mark.parametrize("kind", ["with CORS", "without CORS"])
 def test_a_foreign_page_is_refused(server: LegatoProcess, guarded: LegatoProcess, origin: str, kind: str) -> None:
     reply = get(guarded if kind == "with CORS" else server, "/health", origin=origin)

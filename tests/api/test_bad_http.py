@@ -44,7 +44,8 @@ def test_a_wrong_method_is_refused(server: LegatoProcess, method: str, path: str
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/nothing", "/chat/completions", "/v1/chat", "/v1/embeddings", "/v1/%ff%fe", "/../etc/passwd"]
+    "path",
+    ["/", "/v1", "/v1/nothing", "/chat/completions", "/v1/chat", "/v1/embeddings", "/v1/%ff%fe", "/../etc/passwd"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_an_unknown_path_is_not_found(server: LegatoProcess, path: str, method: str) -> None:
@@ -80,7 +81,8 @@ def test_what_is_no_http_is_answered_with_400(server: LegatoProcess, data: bytes
 
 def test_a_body_that_never_comes_whole_holds_nothing(server: LegatoProcess) -> None:
     """The client promises more than it sends, and goes."""
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+    lines = ("Host: localhost", "Content-Type: application/json", "Content-Length: 1000", "", "")
+    head = "\r\n".join(("POST /v1/completions HTTP/1.1", *lines)).encode()
     before = len(server.output())
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:

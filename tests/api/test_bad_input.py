@@ -213,7 +213,10 @@ MESSAGES = [
         ([{"role": "user", "content": ["Hi"]}], "messages[0].content[0]"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0].text"),
         ([{"role": "user", "content": [{"text": "Hi"}]}], "messages[0].content[0].type"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "messages[0].content[0].type"),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+            "messages[0].content[0].type",
+        ),
         ([{"role": "user", "content": "Hi", "colour": "red"}], "messages[0].colour"),
         ([{"role": "user", "content": "Hi", "name": 5}], "messages[0].name"),
         ([*user("Hi"), {"role": "assistant", "content": "a", "tool_calls": [{"id": "x"}]}], "messages[1].tool_calls"),
@@ -318,7 +321,7 @@ def test_an_absurd_limit_is_refused_or_means_as_many_as_fit(server: LegatoProces
 
 @pytest.mark.parametrize("penalty", ["presence_penalty", "frequency_penalty"])
 def test_a_huge_limit_costs_no_memory(server: LegatoProcess, penalty: str) -> None:
-    """Memory is for tokens that come, not for those that are allowed to. 1 GiB here would take a smaller machine down."""
+    """Memory is for tokens that come, not for those that are allowed to."""
     worker = server.worker()
     before = worker.memory_info().vms
     body = {"max_tokens": 2**26, penalty: 0.5, "ignore_eos": True, "stream": True}
@@ -332,7 +335,9 @@ NOT_A_NUMBER = ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"]
 
 
 @pytest.mark.parametrize("value", NOT_A_NUMBER)
-@pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty"])
+@pytest.mark.parametrize(
+    "name", ["temperature", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty"]
+)
 def test_what_is_no_number_is_refused(server: LegatoProcess, name: str, value: str) -> None:
     reply = post_raw(server, f'{{"messages": [{{"role": "user", "content": "Hi"}}], "{name}": {value}}}')
     assert reply.status_code == 400
@@ -355,9 +360,7 @@ def test_a_bias_that_is_no_number_is_refused(server: LegatoProcess, value: str) 
 
 
 def post_raw(server: LegatoProcess, content: str | bytes, path: str = CHAT) -> httpx.Response:
-    return httpx.post(
-        f"{server.url}{path}", content=content, headers={"content-type": "application/json"}, timeout=60
-    )
+    return httpx.post(f"{server.url}{path}", content=content, headers={"content-type": "application/json"}, timeout=60)
 
 
 BROKEN = {
@@ -380,7 +383,7 @@ BROKEN = {
     "a surrogate for a name": b'{"messages": [{"role": "user", "content": "Hi"}], "\\ud800": 1}',
     "a surrogate for a key": b'{"messages": [{"role": "user", "content": "Hi", "\\ud800": 1}]}',
     "a surrogate for a role": b'{"messages": [{"role": "\\ud800", "content": "Hi"}]}',
-    "a surrogate in a variable": b'{"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": {"\\ud800": "\\udc00"}, "n": 0}',
+    "a surrogate in a variable": b'{"messages": [], "chat_template_kwargs": {"\\ud800": "\\udc00"}, "n": 0}',
     "binary": bytes(range(256)),
     "gzip": b"\x1f\x8b\x08\x00\x00\x00\x00\x00",
     "control characters": b'{"messages": [{"role": "user", "content": "a\nb"}]}',
@@ -396,7 +399,9 @@ def test_a_broken_body_is_refused(server: LegatoProcess, path: str, body: bytes)
     assert is_sentence(error_of(reply)["message"])
 
 
-@pytest.mark.parametrize("name", ["messages", "tools", "metadata", "chat_template_kwargs", "logit_bias", "stop", "model"])
+@pytest.mark.parametrize(
+    "name", ["messages", "tools", "metadata", "chat_template_kwargs", "logit_bias", "stop", "model"]
+)
 @pytest.mark.parametrize("depth", [90, 900])
 def test_nesting_that_json_takes_is_refused_or_ignored(server: LegatoProcess, name: str, depth: int) -> None:
     nested = '{"a":' * depth + "1" + "}" * depth

@@ -122,9 +122,7 @@ def test_several_prompts_of_tokens(server: LegatoProcess, vocabulary: Vocabulary
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_echo_puts_the_prompt_before_each_answer(
-    server: LegatoProcess, vocabulary: Vocabulary, stream: bool
-) -> None:
+def test_echo_puts_the_prompt_before_each_answer(server: LegatoProcess, vocabulary: Vocabulary, stream: bool) -> None:
     client = server.openai()
     answers = [completion(client, prompt, max_tokens=4) for prompt in CAPITALS]
     for prompt in (CAPITALS, [tokens_of(vocabulary, text) for text in CAPITALS]):

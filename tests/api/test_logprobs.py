@@ -121,7 +121,9 @@ def test_text_offsets_say_where_tokens_stand(server: LegatoProcess, prompt: str,
         names, offsets = result.choices[0].logprobs.tokens, result.choices[0].logprobs.text_offset
     assert len(names) == len(offsets) == 24
     assert all(offset <= len(text) for offset in offsets)
-    whole = [(name, offset) for name, offset in zip(names, offsets, strict=True) if "\N{REPLACEMENT CHARACTER}" not in name]
+    whole = [
+        (name, offset) for name, offset in zip(names, offsets, strict=True) if "\N{REPLACEMENT CHARACTER}" not in name
+    ]
     assert [text[offset : offset + len(name)] for name, offset in whole] == [name for name, _ in whole]
 
 
@@ -135,7 +137,11 @@ def test_bytes_of_a_character_of_several_tokens_join_to_it(server: LegatoProcess
     """A chat token that is part of a character has bytes that are no text; together they are."""
     messages = [{"role": "user", "content": "Repeat: 🎉🎊🥳🎈"}, {"role": "assistant", "content": EMOJI}]
     result = ask(
-        server.openai(), "chat", messages, logprobs=True, max_tokens=30,
+        server.openai(),
+        "chat",
+        messages,
+        logprobs=True,
+        max_tokens=30,
         extra_body={"continue_final_message": True, "ignore_eos": True},
     )
     text = text_of(result.choices[0])

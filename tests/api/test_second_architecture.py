@@ -47,7 +47,7 @@ def test_it_reads_a_prompt_longer_than_its_window(base_model: LegatoProcess) -> 
 
 
 def test_a_chat_is_refused_for_want_of_a_template(base_model: LegatoProcess) -> None:
-    with pytest.raises(openai.BadRequestError, match="no chat template.*--chat-template") as caught:
+    with pytest.raises(openai.BadRequestError, match=r"no chat template.*--chat-template") as caught:
         base_model.openai().chat.completions.create(model=GEMMA, messages=user(QUESTION))
     assert caught.value.code == "no_chat_template"
 

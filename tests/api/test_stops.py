@@ -109,7 +109,12 @@ def test_any_piece_of_the_answer_can_be_its_stop(server: LegatoProcess, long_ans
 def test_a_stream_is_not_held_back_longer_than_it_must_be(server: LegatoProcess, long_answer: str) -> None:
     """A stop that never begins leaves every token an event of its own."""
     stream = ask(
-        server.openai(), "completions", COUNTING, max_tokens=20, stop="\x00\x01", stream=True,
+        server.openai(),
+        "completions",
+        COUNTING,
+        max_tokens=20,
+        stop="\x00\x01",
+        stream=True,
         extra_body={"ignore_eos": True},
     )
     texts = [chunk.choices[0].text for chunk in stream if chunk.choices[0].text]
@@ -119,7 +124,5 @@ def test_a_stream_is_not_held_back_longer_than_it_must_be(server: LegatoProcess,
 
 def test_tokens_of_a_stopped_answer_are_few(server: LegatoProcess) -> None:
     """The engine stops with the string; it does not write on to the limit."""
-    result = ask(
-        server.openai(), "completions", COUNTING, stop="six", max_tokens=1000, extra_body={"ignore_eos": True}
-    )
+    result = ask(server.openai(), "completions", COUNTING, stop="six", max_tokens=1000, extra_body={"ignore_eos": True})
     assert result.usage.completion_tokens < 20

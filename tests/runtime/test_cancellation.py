@@ -10,7 +10,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import openai
@@ -31,12 +31,23 @@ BOOK = "It was the best of times, it was the worst of times. " * 550
 
 def short_answer(server: LegatoProcess) -> str:
     """The next request's answer, which has to come soon."""
-    options: dict[str, Any] = {"max_tokens": 1, "timeout": SOON_S}
-    return text_of(ask(server.openai(), "completions", "The capital of France is", **options).choices[0])
+
+    def ask_once() -> str | None:
+        options: dict[str, Any] = {"max_tokens": 1, "timeout": SOON_S}
+        with server.openai() as client:
+            try:
+                return text_of(ask(client, "completions", "The capital of France is", **options).choices[0])
+            except openai.RateLimitError:
+                # The one who left has not been noticed yet.
+                return None
+
+    return wait_until(ask_once, "there is a place in the queue", timeout_s=SOON_S)
 
 
 @contextmanager
-def raw_post(server: LegatoProcess, path: str, body: dict[str, Any], receive_buffer: int = 0) -> Iterator[socket.socket]:
+def raw_post(
+    server: LegatoProcess, path: str, body: dict[str, Any], receive_buffer: int = 0
+) -> Iterator[socket.socket]:
     """A request whose connection is ours to close."""
     content = json.dumps(body).encode()
     head = (
@@ -71,7 +82,9 @@ def leave_a_stream_of_several_answers(server: LegatoProcess) -> None:
     [leave_in_the_middle_of_a_stream, leave_while_the_prompt_is_read, leave_a_stream_of_several_answers],
     ids=lambda leave: leave.__name__,
 )
-def test_whoever_leaves_a_stream_frees_its_sequence(narrow: LegatoProcess, leave: Callable[[LegatoProcess], None]) -> None:
+def test_whoever_leaves_a_stream_frees_its_sequence(
+    narrow: LegatoProcess, leave: Callable[[LegatoProcess], None]
+) -> None:
     for _ in range(TIMES):
         leave(narrow)
         assert short_answer(narrow) == " Paris"
@@ -84,39 +97,39 @@ def test_whoever_leaves_a_plain_request_frees_its_sequence(narrow: LegatoProcess
     body = {"prompt": prompt, "max_tokens": 1_000_000, "ignore_eos": True, "n": n}
     for _ in range(TIMES // 4):
         with raw_post(narrow, "/v1/completions", body):
-            # Its place is taken once another one has to wait.
-            wait_until(lambda: is_full(narrow, n), "the plain request holds its place")
+            # One sequence, and one place to wait in: what its parts leave of them is all that others get.
+            wait_until(lambda: is_full(narrow, after=2 - n), "the plain request holds its place")
         assert short_answer(narrow) == " Paris"
     assert_nothing_leaked(narrow)
 
 
-def is_full(server: LegatoProcess, places: int) -> bool:
-    """True if so many requests hold one sequence and one place in the queue, so that two more do not fit."""
+def is_full(server: LegatoProcess, *, after: int) -> bool:
+    """True if exactly so many further requests are taken, and the next one is refused."""
+    with ExitStack() as stack:
+        try:
+            for _ in range(after):
+                stack.enter_context(opened(server.openai(), "Hi"))
+        except openai.RateLimitError:
+            return False
+        return is_refused(server)
+
+
+def is_refused(server: LegatoProcess) -> bool:
     try:
-        ask(server.openai(), "completions", "Hi", n=3 - places, max_tokens=1, timeout=0.2)
+        with opened(server.openai(), "Hi"):
+            return False
     except openai.RateLimitError:
         return True
-    except openai.APITimeoutError:
-        return places == 1
-    return False
 
 
 def test_whoever_leaves_the_queue_frees_its_place(narrow: LegatoProcess) -> None:
     with endless(narrow.openai()) as running:
         for _ in range(TIMES):
             # The queue has one place: the next one gets in when the last one's going has been noticed.
-            wait_until(lambda: queued_and_left(narrow), "there is a place in the queue", timeout_s=SOON_S)
+            wait_until(lambda: not is_refused(narrow), "there is a place in the queue", timeout_s=SOON_S)
         assert first_text(running)
     assert short_answer(narrow) == " Paris"
     assert_nothing_leaked(narrow)
-
-
-def queued_and_left(server: LegatoProcess) -> bool:
-    try:
-        with opened(server.openai(), "Hi"):
-            return True
-    except openai.RateLimitError:
-        return False
 
 
 def test_whoever_reads_nothing_and_leaves_frees_its_sequence(narrow: LegatoProcess) -> None:
@@ -169,33 +182,12 @@ def test_one_that_leaves_does_not_disturb_its_neighbours(server: LegatoProcess) 
 
 
 def assert_nothing_leaked(server: LegatoProcess) -> None:
-    """One is answered, one may wait, and the third is one too many: exactly as at first. No descriptors are left."""
-    client = server.openai()
-    with endless(client):
-        wait_until(lambda: queued_and_left(server), "there is a place in the queue", timeout_s=SOON_S)
-        with waiting_in_queue(server):
-            with pytest.raises(openai.RateLimitError):
-                ask(client, "completions", "Hi", max_tokens=1)
+    """One is answered, one may wait, and the third is one too many: exactly as at first. No connections are left."""
+    with endless(server.openai()):
+        wait_until(lambda: is_full(server, after=1), "one may wait, and no more", timeout_s=SOON_S)
     assert short_answer(server) == " Paris"
     process = psutil.Process(server.process.pid)
-    wait_until(lambda: len(established(process, server.port)) <= 1, "left connections are closed")
-
-
-@contextmanager
-def waiting_in_queue(server: LegatoProcess) -> Iterator[None]:
-    def enter() -> Any:
-        manager = opened(server.openai(), "Hi")
-        try:
-            manager.__enter__()
-        except openai.RateLimitError:
-            return None
-        return manager
-
-    manager = wait_until(enter, "there is a place in the queue", timeout_s=SOON_S)
-    try:
-        yield
-    finally:
-        manager.__exit__(None, None, None)
+    wait_until(lambda: not established(process, server.port), "no connections are left")
 
 
 def established(process: psutil.Process, port: int) -> list[Any]:

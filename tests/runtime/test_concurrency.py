@@ -41,14 +41,19 @@ class Choice:
     top: list[tuple[str, float]]
 
     def lead(self, other: str) -> float:
-        """How much likelier the chosen token was than another one; without limit if that was not among the likeliest."""
+        """How much likelier the chosen token was than another one; infinitely if that was not among the likeliest."""
         return abs(self.top[0][1] - dict(self.top).get(other, float("-inf")))
 
 
 async def stream(client: openai.AsyncOpenAI, prompt: str, on_token: Any = None) -> list[Choice]:
     chosen: list[Choice] = []
     chunks = await client.completions.create(
-        model=MODEL, prompt=prompt, max_tokens=ANSWER_TOKENS, temperature=0, logprobs=5, stream=True,
+        model=MODEL,
+        prompt=prompt,
+        max_tokens=ANSWER_TOKENS,
+        temperature=0,
+        logprobs=5,
+        stream=True,
         extra_body={"ignore_eos": True},
     )
     async for chunk in chunks:
@@ -101,7 +106,9 @@ def test_eight_streams_at_once_answer_as_each_does_alone(server: LegatoProcess) 
         place = first_difference(one, other)
         if place is not None:
             lead = one[place].lead(other[place].token)
-            assert lead < TOLERANCE, f"{prompt[:30]!r} differs at token {place}, where the choice was clear ({lead:.3f})"
+            assert lead < TOLERANCE, (
+                f"{prompt[:30]!r} differs at token {place}, where the choice was clear ({lead:.3f})"
+            )
 
 
 def test_logprobs_beside_others_are_those_alone_within_rounding(server: LegatoProcess) -> None:

@@ -78,9 +78,7 @@ def read(stream: Any) -> Streamed:
     return streamed
 
 
-def answer(
-    client: openai.OpenAI, api: Api, prompt: Any = QUESTION, *, stream: bool, **options: Any
-) -> tuple[str, str]:
+def answer(client: openai.OpenAI, api: Api, prompt: Any = QUESTION, *, stream: bool, **options: Any) -> tuple[str, str]:
     """Text and finish reason of an answer, whichever way it comes."""
     result = ask(client, api, prompt, stream=stream, **options)
     if stream:

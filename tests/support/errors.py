@@ -19,7 +19,9 @@ def error_of(reply: httpx.Response) -> dict[str, Any]:
     assert isinstance(error["message"], str)
     assert isinstance(error["param"], str | None)
     assert isinstance(error["code"], str | None)
-    assert error["type"] == TYPES.get(reply.status_code, "invalid_request_error" if reply.status_code < 500 else "server_error")
+    assert error["type"] == TYPES.get(
+        reply.status_code, "invalid_request_error" if reply.status_code < 500 else "server_error"
+    )
     assert len(error["message"]) < 1000, "a message is no place for the request"
     return error
 
@@ -31,4 +33,6 @@ def is_sentence(message: str) -> bool:
     return message[-1:] == "." and " " in message and (named or not first[0].islower()) and "\n" not in message
 
 
-PARAMETERS = frozenset({"messages", "prompt", "model", "stop", "seed", "n", "temperature", "logprobs", "echo", "stream"})
+PARAMETERS = frozenset(
+    {"messages", "prompt", "model", "stop", "seed", "n", "temperature", "logprobs", "echo", "stream"}
+)

@@ -135,7 +135,9 @@ class LegatoProcess:
 
     def openai(self, **options: Any) -> openai.OpenAI:
         """The official client; it tries nothing twice, so that tests see each answer."""
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=options.pop("api_key", "none"), max_retries=0, **options)
+        return openai.OpenAI(
+            base_url=f"{self.url}/v1", api_key=options.pop("api_key", "none"), max_retries=0, **options
+        )
 
     def async_openai(self, **options: Any) -> openai.AsyncOpenAI:
         return openai.AsyncOpenAI(
