@@ -75,7 +75,7 @@ def test_without_a_generation_prompt_it_is_a_beginning(name):
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(LegatoError, match="'vicuna'.*; those are chatml, llama2, llama3, gemma, alpaca"):
+    with pytest.raises(LegatoError, match=r"'vicuna'.*; those are chatml, llama2, llama3, gemma, alpaca"):
         builtin_template("vicuna")
 
 

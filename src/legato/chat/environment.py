@@ -52,11 +52,13 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Multiply or raise, unless the result would be huge."""
-        size = len(left) if isinstance(left, str | list | tuple) else 1
-        times = len(right) if isinstance(right, str | list | tuple) else right
-        wanted = right if operator == "**" else size * times
-        is_sized = operator == "**" or not (isinstance(left, int | float) and isinstance(right, int | float))
-        if is_sized and isinstance(wanted, int | float) and wanted > LARGEST_PRODUCT:
+        sequences = [value for value in (left, right) if isinstance(value, str | list | tuple)]
+        numbers = [value for value in (left, right) if isinstance(value, int | float)]
+        if operator == "**":
+            size = abs(right) if isinstance(right, int | float) else 0
+        else:
+            size = len(sequences[0]) * numbers[0] if sequences and numbers else 0
+        if size > LARGEST_PRODUCT:
             raise SecurityError(f"a result of {operator} would be too large")
         return super().call_binop(context, operator, left, right)
 
