@@ -143,7 +143,7 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
     path = config_file()
     try:
         return Settings(**flags)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LegatoError(f"{path} is not valid TOML: {error}.") from error
     except ValidationError as error:
         first = error.errors()[0]
@@ -154,16 +154,18 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
 def _refuse_unknown_variables() -> None:
     known = {ENV_PREFIX + name.upper() for name in Settings.model_fields} | OTHER_VARIABLES
     for variable in os.environ:
-        if variable.startswith(ENV_PREFIX) and variable.upper() not in known:
-            raise LegatoError(f"The environment variable {variable} is not a setting{_closest(variable, known)}.")
+        if variable.upper().startswith(ENV_PREFIX) and variable.upper() not in known:
+            guess = _closest(variable.upper(), known, ENV_PREFIX)
+            raise LegatoError(f"The environment variable {variable} is not a setting{guess}.")
 
 
 def _spelled(name: str, flags: Mapping[str, Any], path: Path | None) -> str:
     """The setting as the person wrote it, and where."""
     if name in flags:
         return "MODEL" if name == "model" else flag_name(name)
-    if ENV_PREFIX + name.upper() in os.environ:
-        return ENV_PREFIX + name.upper()
+    for variable in os.environ:
+        if variable.upper() == ENV_PREFIX + name.upper():
+            return variable
     return f"{name} in {path}"
 
 
@@ -174,9 +176,11 @@ def _reason(name: str, error: Any) -> str:
     return f"{message[0].lower()}{message[1:]}, not {error['input']!r}."
 
 
-def _closest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1, 0.5)
-    return f"; did you mean {close[0]}" if close else ""
+def _closest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """A guess at what was meant; a prefix that all names share does not count."""
+    names = [other.removeprefix(prefix) for other in known]
+    close = difflib.get_close_matches(name.removeprefix(prefix), names, 1)
+    return f"; did you mean {prefix}{close[0]}" if close else ""
 
 
 def flag_name(name: str) -> str:

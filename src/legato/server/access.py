@@ -138,8 +138,9 @@ class AccessMiddleware:
             return
         scheme, _, key = headers.get("authorization", "").partition(" ")
         given = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        # Every key is compared, in constant time, so that timing tells nothing.
-        if not sum(hmac.compare_digest(given.encode(), known) for known in self._keys):
+        # Headers arrive as Latin-1, whatever their bytes mean. Every key is compared, in constant time, so that timing
+        # tells nothing.
+        if not sum(hmac.compare_digest(given.encode("latin-1"), known) for known in self._keys):
             what = "The API key is not known" if given else "An API key is needed"
             raise ApiError(
                 401,

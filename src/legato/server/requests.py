@@ -13,6 +13,7 @@ from legato.server.errors import ApiError
 
 MAX_CHOICES = 16
 MAX_STOPS = 16
+MAX_TOKENS = 2**31 - 1
 MAX_SEED = 2**32 - 1
 """The library takes 32-bit seeds, and reads this one as a wish for a random seed."""
 
@@ -81,7 +82,7 @@ class CommonRequest(BaseModel):
     model: str | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     n: int | None = Field(1, ge=1, le=MAX_CHOICES)
     seed: int | None = None
     stop: Annotated[
@@ -178,7 +179,7 @@ class ChatRequest(CommonRequest):
     """Body of `POST /v1/chat/completions`."""
 
     messages: list[dict[str, Any]]
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     logprobs: bool | None = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
     chat_template_kwargs: dict[str, Any] | None = None
@@ -215,7 +216,7 @@ class CompletionRequest(CommonRequest):
     """Body of `POST /v1/completions`."""
 
     prompt: str | list[str] | list[int] | list[list[int]]
-    max_tokens: int | None = Field(16, ge=1)
+    max_tokens: int | None = Field(16, ge=1, le=MAX_TOKENS)
     echo: bool | None = False
     logprobs: int | None = Field(None, ge=0, le=20)
 

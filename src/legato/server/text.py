@@ -27,7 +27,7 @@ class Piece:
 
 
 class StopFinder:
-    """Finds the first stop string in text that comes in pieces.
+    """Finds the first stop string in text that comes in pieces: the one that is complete first.
 
     Args:
         stops: The strings; none of them empty.
@@ -40,15 +40,15 @@ class StopFinder:
         """True once a stop string came; nothing may follow."""
 
     def feed(self, text: str) -> str:
-        """The part of all text so far that is now sure not to belong to a stop string."""
+        """What of all text so far is now sure not to belong to a stop string, and was not returned before."""
         if not self._stops:
             return text
         text = self._held + text
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        places = [(place + len(stop), place) for stop in self._stops if (place := text.find(stop)) >= 0]
         if places:
             self.found = True
             self._held = ""
-            return text[: min(places)]
+            return text[: min(places)[1]]
         keep = max(_overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
@@ -68,15 +68,20 @@ def _overlap(text: str, stop: str) -> int:
 class AnswerText:
     """Assembles one answer.
 
-    Tokens are sent with the text that they complete: those of a half character or of a possible stop string wait.
-    Bytes that are no UTF-8 become U+FFFD, as everywhere.
+    A token is sent with the first of its text: those of a half character or of a possible stop string wait, and so do
+    those without text. Bytes that are no UTF-8 become U+FFFD, as everywhere.
     """
 
     def __init__(self, vocabulary: Vocabulary, stops: Sequence[str]) -> None:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._stops = StopFinder(stops)
-        self._waiting: list[ChosenToken] = []
+        self._decoded = 0
+        """Characters of the answer so far."""
+        self._sent = 0
+        """Characters of them that were sent."""
+        self._waiting: list[tuple[int, ChosenToken]] = []
+        """Tokens that were not sent, each with the character that its text begins at or within."""
 
     @property
     def stopped(self) -> bool:
@@ -85,28 +90,24 @@ class AnswerText:
 
     def feed(self, token: ChosenToken) -> Piece | None:
         """Take a token; what may be sent now, or None."""
-        self._waiting.append(token)
-        text = self._stops.feed(self._decoder.decode(self._vocabulary.piece(token.token)))
-        return self._send(text) if text or self.stopped else None
+        self._waiting.append((self._decoded, token))
+        text = self._decoder.decode(self._vocabulary.piece(token.token))
+        self._decoded += len(text)
+        return self._send(self._stops.feed(text))
 
     def finish(self) -> Piece | None:
         """What was held back, now that the answer has ended; None if nothing was."""
         text = self._stops.feed(self._decoder.decode(b"", final=True))
-        return self._send(text if self.stopped else text + self._stops.rest())
-
-    def _send(self, text: str) -> Piece | None:
-        tokens, self._waiting = self._waiting, []
         if self.stopped:
-            tokens = self._before_stop(tokens, len(text.encode()))
+            return self._send(text)
+        tokens = [token for _, token in self._waiting]
+        text += self._stops.rest()
         return Piece(text, tokens) if text or tokens else None
 
-    def _before_stop(self, tokens: list[ChosenToken], size: int) -> list[ChosenToken]:
-        """Those of the waiting tokens that the text before the stop string, of `size` bytes, has bytes of."""
-        kept: list[ChosenToken] = []
-        begin = 0
-        for token in tokens:
-            if begin >= size:
-                break
-            kept.append(token)
-            begin += len(self._vocabulary.piece(token.token))
-        return kept
+    def _send(self, text: str) -> Piece | None:
+        if not text:
+            return None
+        self._sent += len(text)
+        ready = [token for begin, token in self._waiting if begin < self._sent]
+        del self._waiting[: len(ready)]
+        return Piece(text, ready)
