@@ -18,6 +18,8 @@ CELLS = 480
 STEP_TOKENS = 128
 CROWD = 20
 """While so many wait for a slot, others stay away, so that a stream of wishes may have no end."""
+MOST_STEPS = 10_000
+"""More than any run needs in which each step does something for somebody."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Run:
     def run(self, until_ended: int | None = None) -> Run:
         """Go on until nobody is left, or until that request has ended."""
         coming = next(self._wishes, None)
-        for now in itertools.count():
+        for now in range(MOST_STEPS):
             while coming is not None and coming[1].arrives <= now and self.scheduler.queued < CROWD:
                 self._arrive(*coming)
                 coming = next(self._wishes, None)
@@ -104,8 +106,8 @@ class Run:
                     self._cancel(i)
             self._step()
             if self.ends.get(until_ended) or (coming is None and not self._requests):
-                break
-        return self
+                return self
+        raise AssertionError(f"somebody is left after {MOST_STEPS} steps")
 
     def _arrive(self, i: int, wish: Wish) -> None:
         self.arrived[i] = wish

@@ -51,8 +51,10 @@ class Batch:
             The row of the last token, by which its logits are asked for.
 
         Raises:
-            ValueError: They do not fit.
+            ValueError: There are none, or they do not fit.
         """
+        if not len(tokens):
+            raise ValueError("there are no tokens to add")
         start = len(self)
         end = start + len(tokens)
         if end > self.capacity:

@@ -108,12 +108,14 @@ class Context:
             AbortedError: The abort callback said so.
             EngineError: The library failed; remove the sequences of the batch.
         """
+        log = start_library()
+        log.errors.clear()
         status: int = lib.llama_decode(self.handle, batch.native)
         if status == 0:
             return
         if status == 2:
             raise AbortedError("the call was aborted")
-        reason = "there were no free KV cells" if status == 1 else start_library().explain(f"status {status}")
+        reason = "there were no free KV cells" if status == 1 else log.explain(f"status {status}")
         raise EngineError(f"the library could not evaluate {len(batch)} tokens: {reason}")
 
     def synchronize(self) -> None:
@@ -173,10 +175,12 @@ class Context:
         Raises:
             EngineError: The state is damaged or from another kind of context; the sequence is empty then.
         """
+        log = start_library()
+        log.errors.clear()
         read: int = lib.llama_state_seq_set_data(self.handle, _bytes_pointer(state), len(state), sequence)
-        if read == 0:
+        if read == 0 or read != len(state):
             self.remove(sequence)
-            reason = start_library().explain("it is damaged or of another kind")
+            reason = log.explain("it is damaged or of another kind")
             raise EngineError(f"the library could not restore the state of sequence {sequence}: {reason}")
 
     def close(self) -> None:
