@@ -12,6 +12,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from typing import Any
 
 from benchmarks.http_stream import Stream, run
@@ -25,6 +26,8 @@ SEQUENCES = 8
 CONTEXT = 1024
 PROMPT_TOKENS = 64
 CHUNK = 64
+SETTLE_S = 0.3
+"""Pause between turns: the library's threads go on spinning for a moment after their last call."""
 
 
 def main() -> None:
@@ -63,8 +66,10 @@ def measure(rounds: int, tokens: int) -> list[Figure]:
             for streams in ratios:
                 prompt = prompts.tokens(round_number + 1000 * streams, PROMPT_TOKENS)
                 wanted = {"streams": streams, "prompt": prompt, "tokens": tokens, "chunk": CHUNK}
+                time.sleep(SETTLE_S)
                 print(json.dumps(wanted), file=bare.stdin, flush=True)
                 loop = json.loads(bare.stdout.readline())
+                time.sleep(SETTLE_S)
                 mine = _through_http(server.port, streams, prompt, tokens)
                 if round_number < 0:
                     continue  # a warm-up of both

@@ -227,7 +227,7 @@ class EngineClient:
 
     def start(self) -> None:
         """Begin to load the model."""
-        self._supervisor = asyncio.create_task(self._supervise())
+        self._supervisor = asyncio.create_task(self._supervise_or_fail())
 
     async def close(self) -> None:
         """End the worker at once; running requests fail."""
@@ -249,6 +249,13 @@ class EngineClient:
         for request in list(self._requests.values()):
             self._cancel_in_worker(request)
             self._end(request, Ended("failed", error))
+
+    async def _supervise_or_fail(self) -> None:
+        try:
+            await self._supervise()
+        except Exception as error:
+            logger.exception("the engine can't be supervised")
+            self._fail_load(f"The engine worker can't be run: {error}.")
 
     async def _supervise(self) -> None:
         deaths = 0

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import shutil
 import signal
+import socket
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
+from typing import cast
 
 import msgspec
-import zmq
 
+from legato.runtime.frames import FrameBuffer, frame
 from legato.runtime.messages import EngineSettings, FromWorker, ToWorker
 
 logger = logging.getLogger(__name__)
@@ -24,90 +22,93 @@ LONGEST_LINE_BYTES = 2**20
 """Longest line that a worker may print."""
 
 
-class WorkerProcess:
-    """One worker, from spawn to exit. Made by `spawn`; ended by `stop`."""
+class _Connection(asyncio.Protocol):
+    """The server's end of the socket."""
 
     def __init__(self, on_message: Callable[[FromWorker], None]) -> None:
         self._on_message = on_message
-        self._loop = asyncio.get_running_loop()
+        self._buffer = FrameBuffer()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(FromWorker)
-        # A folder of its own, open to its owner alone, keeps other users of the machine off the socket.
-        self._folder = Path(tempfile.mkdtemp(prefix="legato-"))
-        self._endpoint = f"ipc://{self._folder}/engine"
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
-        # Requests wait in the scheduler's queue, never in the socket: no mark may make a send block or drop.
-        self._socket.set_hwm(0)
-        self._socket.bind(self._endpoint)
-        self._descriptor: int = self._socket.fileno()
+        self._transport: asyncio.WriteTransport | None = None
+        self.lost = asyncio.Event()
+        """Set when the worker's end is closed and all it sent has been delivered."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A stream socket's transport can be written to, whichever event loop made it.
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer.feed(data)
+        for message in self._buffer:
+            self._on_message(self._decoder.decode(message))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost.set()
+
+    def send(self, message: ToWorker | EngineSettings) -> None:
+        assert self._transport is not None
+        # To a dead worker it goes nowhere. What does not fit into the socket waits in the transport, not in the loop.
+        if not self._transport.is_closing():
+            self._transport.write(frame(self._encoder.encode(message)))
+
+    def close(self) -> None:
+        assert self._transport is not None
+        self._transport.abort()
+
+
+class WorkerProcess:
+    """One worker, from spawn to exit. Made by `spawn`; ended by `stop`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, connection: _Connection) -> None:
+        self._process = process
+        self._connection = connection
         self._stderr: deque[str] = deque(maxlen=40)
-        self._process: asyncio.subprocess.Process | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._reader = asyncio.create_task(self._read_stderr())
 
     @classmethod
     async def spawn(cls, settings: EngineSettings, on_message: Callable[[FromWorker], None]) -> WorkerProcess:
         """Start a worker; its messages go to `on_message`, in the event loop."""
-        worker = cls(on_message)
-        try:
-            worker._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "legato.runtime.worker", worker._endpoint),
-                stdin=asyncio.subprocess.PIPE,
+        mine, its = socket.socketpair()
+        with its:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "legato.runtime.worker", str(its.fileno())),
+                pass_fds=[its.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
                 limit=LONGEST_LINE_BYTES,
             )
-        except BaseException:
-            worker._close_socket()
-            raise
-        stdin = worker._running.stdin
-        assert stdin is not None
-        stdin.write(msgspec.json.encode(settings) + b"\n")
-        worker._loop.add_reader(worker._descriptor, worker._drain)
-        worker._reader = asyncio.create_task(worker._read_stderr())
-        return worker
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(lambda: _Connection(on_message), sock=mine)
+        connection.send(settings)
+        return cls(process, connection)
 
     @property
     def pid(self) -> int:
         """The process's id."""
-        return self._running.pid
-
-    @property
-    def _running(self) -> asyncio.subprocess.Process:
-        assert self._process is not None, "a worker is made by spawn"
-        return self._process
+        return self._process.pid
 
     def send(self, message: ToWorker) -> None:
         """Send a message; if the worker is dead it goes nowhere."""
-        with contextlib.suppress(zmq.Again):
-            self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
-        # The socket's descriptor signals edges, and a send may swallow the one that announced a message.
-        self._drain()
+        self._connection.send(message)
 
     async def wait(self) -> str:
         """Wait for the worker's end, and say in words how it ended. All it sent has been delivered by then."""
-        code = await self._running.wait()
-        assert self._reader is not None
+        code = await self._process.wait()
+        await self._connection.lost.wait()
         # Not awaited itself: whoever cancels this wait must not end the reading.
         await asyncio.wait({self._reader})
-        self._drain()
-        self._close_socket()
         return self._describe_exit(code)
 
     async def stop(self) -> None:
         """End the worker at once."""
-        if self._running.returncode is None:
-            self._running.kill()
+        if self._process.returncode is None:
+            self._process.kill()
+        self._connection.close()
         await self.wait()
 
-    def _drain(self) -> None:
-        while not self._socket.closed:
-            try:
-                data = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            self._on_message(self._decoder.decode(data))
-
     async def _read_stderr(self) -> None:
-        stream = self._running.stderr
+        stream = self._process.stderr
         assert stream is not None
         while line := await stream.readline():
             text = line.decode("utf-8", "replace").rstrip()
@@ -124,9 +125,3 @@ class WorkerProcess:
             how = f"ended with exit code {code}"
         words = [line for line in self._stderr if "GGML_ASSERT" in line or "Error" in line]
         return f"the engine worker {how}" + (f" ({words[-1].strip()})" if words else "")
-
-    def _close_socket(self) -> None:
-        if not self._socket.closed:
-            self._loop.remove_reader(self._descriptor)
-            self._socket.close(linger=0)
-        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,28 +1,26 @@
-"""The engine worker process: `python -m legato.runtime.worker ENDPOINT`.
+"""The engine worker process: `python -m legato.runtime.worker DESCRIPTOR`.
 
-Its settings come as one line of JSON on standard input. It connects to the server's socket, loads the model, and runs
-the engine's loop. It lives no longer than its server: the server holds the other end of its standard input, and when
-that closes, for whatever reason, it ends.
+DESCRIPTOR is its end of a socket pair with the server. The first message is its settings; then it loads the model and
+runs the engine's loop. It lives no longer than its server: when the other end closes, for whatever reason, it ends.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import signal
+import socket
 import sys
-import threading
 import time
 from pathlib import Path
 
 import msgspec
-import zmq
 
 from legato.engine.context import Context, ContextSettings
 from legato.engine.library import build_info
 from legato.engine.model import Model
 from legato.errors import LegatoError
 from legato.runtime.executor import Executor
+from legato.runtime.frames import FrameBuffer, frame
 from legato.runtime.loop import EngineLoop
 from legato.runtime.messages import (
     EngineSettings,
@@ -46,58 +44,82 @@ from legato.scheduling.policies import make_policy
 logger = logging.getLogger(__name__)
 
 
-class SocketMailbox:
-    """The worker's end of the connection: a pyzmq PAIR socket with msgspec messages."""
+class ServerGoneError(Exception):
+    """The server closed its end: nobody is left to work for."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
-        self._socket.set_hwm(0)
-        self._socket.connect(endpoint)
+
+class SocketMailbox:
+    """The worker's end of the connection."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._buffer = FrameBuffer()
         self._decoder = msgspec.msgpack.Decoder(ToWorker)
         self._encoder = msgspec.msgpack.Encoder()
 
+    def receive_settings(self) -> EngineSettings:
+        """The first message.
+
+        Raises:
+            ServerGoneError: The server is gone.
+        """
+        while (message := self._buffer.take()) is None:
+            self._read(wait=True)
+        return msgspec.msgpack.decode(message, type=EngineSettings)
+
     def receive(self, *, wait: bool) -> ToWorker | None:
-        """The next message; with `wait` it blocks until there is one, else None says that there is none."""
+        """The next message; with `wait` it blocks until there is one, else None says that there is none.
+
+        Raises:
+            ServerGoneError: The server is gone.
+        """
+        while (message := self._buffer.take()) is None:
+            if not self._read(wait=wait):
+                return None
+        request: ToWorker = self._decoder.decode(message)
+        return request
+
+    def _read(self, *, wait: bool) -> bool:
+        """Read what there is; False if that was nothing."""
         try:
-            data = self._socket.recv(0 if wait else zmq.NOBLOCK)
-        except zmq.Again:
-            return None
-        message: ToWorker = self._decoder.decode(data)
-        return message
+            data = self._socket.recv(1 << 16, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except ConnectionError as error:
+            raise ServerGoneError from error
+        if not data:
+            raise ServerGoneError
+        self._buffer.feed(data)
+        return True
 
     def send(self, message: FromWorker) -> None:
-        """Send without waiting."""
-        self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
+        """Send a message. It waits only while the server is hundreds of messages behind.
 
-    def close(self) -> None:
-        """Send what is left, for a second at most, and close."""
-        self._socket.close(linger=1000)
-        zmq.Context.instance().term()
+        Raises:
+            ServerGoneError: The server is gone.
+        """
+        try:
+            self._socket.sendall(frame(self._encoder.encode(message)))
+        except ConnectionError as error:
+            raise ServerGoneError from error
 
 
 def main() -> None:
-    """Run a worker until its server ends it."""
+    """Run a worker until its server is gone."""
     # Ctrl-C reaches the whole process group; when the worker ends is the server's to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=EngineSettings)
-    threading.Thread(target=_end_with_server, daemon=True).start()
-    logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s: %(message)s")
-    mailbox = SocketMailbox(sys.argv[1])
+    mailbox = SocketMailbox(int(sys.argv[1]))
     try:
-        loop = _load(mailbox, settings)
-    except LegatoError as error:
-        mailbox.send(LoadFailed(str(error)))
-        mailbox.close()
-        sys.exit(1)
-    loop.run()
-
-
-def _end_with_server() -> None:
-    """End this process when standard input closes."""
-    while os.read(0, 1024):
-        pass
-    # At once, in whatever library call the main thread is: nobody is left to take its result.
-    os._exit(0)
+        settings = mailbox.receive_settings()
+        logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s: %(message)s")
+        try:
+            loop = _load(mailbox, settings)
+        except LegatoError as error:
+            mailbox.send(LoadFailed(str(error)))
+            sys.exit(1)
+        loop.run()
+    except ServerGoneError:
+        sys.exit(0)
 
 
 def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
