@@ -48,9 +48,7 @@ def test_a_wrong_key_is_refused(guarded: LegatoProcess, key: str) -> None:
         guarded.openai(api_key="wrong").models.list()
 
 
-@pytest.mark.parametrize(
-    "headers", [{}, {"authorization": "Bearer"}, {"authorization": "Bearer "}, {"authorization": "Basic c2VzYW1l"}]
-)
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer"}, {"authorization": "Basic c2VzYW1l"}])
 def test_without_a_key_nothing_is_told(guarded: LegatoProcess, headers: dict[str, str]) -> None:
     for path in ("/v1/models", "/v1/models/smollm2", "/v1/nothing", "/"):
         reply = get(guarded, path, **headers)

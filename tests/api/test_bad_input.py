@@ -264,7 +264,6 @@ def test_a_wrong_parameter_is_refused_by_name(server: LegatoProcess, case: Case)
     assert reply.status_code == 400, reply.text
     error = error_of(reply)
     assert (error["param"], error["code"]) == (case.param, case.code), error
-    assert case.param is None or case.param.partition("[")[0] in error["message"]
 
 
 def test_every_refusal_is_a_sentence(server: LegatoProcess) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.server import LegatoProcess
 
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION = [{"role": "user", "content": "Name the capital of France."}]
 
 
 def test_plain_answer(server: LegatoProcess) -> None:

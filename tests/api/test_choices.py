@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,8 @@ from tests.support.asking import QUESTION, Api, ask, completion, read, text_of, 
 from tests.support.server import LegatoProcess
 
 CAPITALS = ["The capital of France is", "The capital of Germany is", "The capital of Italy is"]
-LIVELY = {"temperature": 1.2, "seed": 7, "max_tokens": 12}
+STORY = "Tell me a story."
+LIVELY: dict[str, Any] = {"temperature": 1.2, "seed": 7, "max_tokens": 12, "extra_body": {"ignore_eos": True}}
 APIS = pytest.mark.parametrize("api", ["chat", "completions"])
 
 
@@ -40,10 +42,10 @@ def test_n_answers_come_in_order_with_timings_of_their_own(server: LegatoProcess
 @APIS
 def test_n_answers_differ_and_repeat_with_the_seed(server: LegatoProcess, api: Api) -> None:
     client = server.openai()
-    texts = [text_of(choice) for choice in ask(client, api, n=3, **LIVELY).choices]
+    texts = [text_of(choice) for choice in ask(client, api, STORY, n=3, **LIVELY).choices]
     assert len(set(texts)) == 3
-    assert texts == [text_of(choice) for choice in ask(client, api, n=3, **LIVELY).choices]
-    assert texts[0] == text_of(ask(client, api, **LIVELY).choices[0])
+    assert texts == [text_of(choice) for choice in ask(client, api, STORY, n=3, **LIVELY).choices]
+    assert texts[0] == text_of(ask(client, api, STORY, **LIVELY).choices[0])
 
 
 @APIS

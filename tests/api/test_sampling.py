@@ -13,6 +13,7 @@ from tests.support.asking import ANSWER, ask, completion, text_of
 from tests.support.server import LegatoProcess
 
 STORY = "Once upon a time there was a"
+CATS = "cat, cat, cat, cat, cat, cat, cat,"
 
 
 @pytest.fixture(scope="module")
@@ -93,20 +94,17 @@ def test_a_bias_of_zero_changes_nothing(server: LegatoProcess) -> None:
 )
 def test_a_penalty_breaks_a_repetition(server: LegatoProcess, penalty: dict[str, Any]) -> None:
     client = server.openai()
-    prompt = "la la la la la la la la"
-    options: dict[str, Any] = {"max_tokens": 20}
-    plain = completion(client, prompt, **options)
-    assert plain.count("la") >= 15, "the prompt is meant to be repeated"
-    assert completion(client, prompt, **options, **penalty).count("la") < 10
+    plain = completion(client, CATS, max_tokens=20)
+    assert plain.count("cat") == 10, "the prompt is meant to be repeated"
+    assert completion(client, CATS, max_tokens=20, **penalty).count("cat") < 7
 
 
 def test_a_presence_penalty_counts_the_answer_alone(server: LegatoProcess) -> None:
     """The first token of an answer has no answer before it; the second has."""
     client = server.openai()
-    prompt = "la la la la la la la la"
-    assert completion(client, prompt, max_tokens=1, presence_penalty=2) == completion(client, prompt, max_tokens=1)
-    changed = completion(client, prompt, max_tokens=1, extra_body={"repetition_penalty": 10})
-    assert changed != completion(client, prompt, max_tokens=1)
+    assert completion(client, CATS, max_tokens=1) == " cat"
+    assert completion(client, CATS, max_tokens=1, presence_penalty=2, frequency_penalty=2) == " cat"
+    assert completion(client, CATS, max_tokens=1, extra_body={"repetition_penalty": 10}) != " cat"
 
 
 def test_negative_penalties_are_wishes_for_repetition(server: LegatoProcess) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from legato.engine.context import Context
+from legato.engine.model import Model
 from legato.engine.sampler import Sampler, SamplingParameters
 from legato.engine.vocabulary import Tokens, Vocabulary
+from tests.engine.conftest import settings
 from tests.engine.reading import Logits, decode, read_row, tokens_of
 
 PROMPT = "The first thing that I saw when I opened the door was the"
@@ -45,9 +47,12 @@ class Chooser:
         return shares / shares.sum()
 
 
-@pytest.fixture
-def chooser(context: Context, vocabulary: Vocabulary) -> Chooser:
-    return Chooser(context, vocabulary)
+@pytest.fixture(scope="module")
+def chooser(model: Model) -> Iterator[Chooser]:
+    # In a context of its own: the row that it draws from is there only until the next call.
+    context = Context(model, settings(sequences=1, cells_per_sequence=256))
+    yield Chooser(context, model.vocabulary)
+    context.close()
 
 
 def write(context: Context, vocabulary: Vocabulary, prompt: str, count: int, **parameters: Any) -> list[int]:

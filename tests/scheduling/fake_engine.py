@@ -93,10 +93,10 @@ class Run:
         """Those that have not ended, in order of arrival."""
         self._read: Counter[int] = Counter()
 
-    def run(self, until_ended: int | None = None) -> Run:
-        """Go on until nobody is left, or until that request has ended."""
+    def run(self, until_ended: int | None = None, most_steps: int = MOST_STEPS) -> Run:
+        """Go on until nobody is left, or until that request has ended; fail if that takes more steps."""
         coming = next(self._wishes, None)
-        for now in range(MOST_STEPS):
+        for now in range(most_steps):
             while coming is not None and coming[1].arrives <= now and self.scheduler.queued < CROWD:
                 self._arrive(*coming)
                 coming = next(self._wishes, None)
@@ -107,7 +107,7 @@ class Run:
             self._step()
             if self.ends.get(until_ended) or (coming is None and not self._requests):
                 return self
-        raise AssertionError(f"somebody is left after {MOST_STEPS} steps")
+        raise AssertionError(f"somebody is left after {most_steps} steps")
 
     def _arrive(self, i: int, wish: Wish) -> None:
         self.arrived[i] = wish

@@ -89,8 +89,9 @@ def newcomers(long_prompt: int, lengths: list[int]) -> Iterator[Wish]:
 def test_endless_short_newcomers_never_starve_a_long_prompt(
     long_prompt: int, chunk: int, slots: int, lengths: list[int]
 ) -> None:
-    run = Run("chunked", chunk, slots, newcomers(long_prompt, lengths)).run(until_ended=1)
-    # Each step has a turn, so the long prompt's own come no more than `slots` steps apart.
+    run = Run("chunked", chunk, slots, newcomers(long_prompt, lengths))
+    # Each step has a turn, so the long prompt's own come no more than `slots` steps apart, of one token at least.
+    run.run(until_ended=1, most_steps=long_prompt * slots + 1)
     assert len(run.steps) <= len(run.chunks[1]) * slots + 1
     assert_turns_alternate(turns(run))
 
@@ -98,7 +99,8 @@ def test_endless_short_newcomers_never_starve_a_long_prompt(
 @settings(deadline=None, max_examples=50)
 @given(long_prompt=st.integers(100, 400), chunk=st.integers(2, 40), slots=st.integers(2, 8))
 def test_a_long_prompt_gets_its_share_beside_endless_newcomers(long_prompt: int, chunk: int, slots: int) -> None:
-    run = Run("chunked", chunk, slots, newcomers(long_prompt, [chunk])).run(until_ended=1)
+    run = Run("chunked", chunk, slots, newcomers(long_prompt, [chunk]))
+    run.run(until_ended=1, most_steps=long_prompt * slots + 1)
     # Whole chunks, but for what the very first prompt and the end of its own leave.
     assert len(run.chunks[1]) <= -(-long_prompt // chunk) + 1
 

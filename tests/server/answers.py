@@ -60,20 +60,10 @@ def written_step_by_step(pieces: Sequence[bytes], stops: Sequence[str]) -> Itera
     yield written
 
 
-def places(text: str, stops: Sequence[str]) -> list[tuple[int, int]]:
-    """Where each stop string that the text holds first begins and ends."""
-    return [(text.find(stop), text.find(stop) + len(stop)) for stop in stops if stop in text]
-
-
 def cut(text: str, stops: Sequence[str]) -> str:
-    """The text before the stop string that begins first."""
-    return text[: min((begin for begin, _ in places(text, stops)), default=len(text))]
-
-
-def are_unambiguous(text: str, stops: Sequence[str]) -> bool:
-    """False if the stop string that begins first is not the one that ends first."""
-    found = places(text, stops)
-    return not found or min(found)[0] == min((end, begin) for begin, end in found)[1]
+    """The text before its first stop string: of several the one that is complete first, or the longest of those."""
+    ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
+    return text[: min(ends)[1]] if ends else text
 
 
 def held_back(text: str, stops: Sequence[str]) -> int:

@@ -10,9 +10,10 @@ import openai
 Api = Literal["chat", "completions"]
 
 MODEL = "smollm2"
-QUESTION = "What is the capital of France?"
+QUESTION = "Name the capital of France."
 ANSWER = "The capital of France is Paris."
-"""The demonstration model's greedy answer to the question: 7 tokens and its end token."""
+"""The demonstration model's greedy answer to the question: 7 tokens and its end token. Each is a clear choice, by 0.9
+and more in log-probability, so that another machine's rounding does not change it."""
 
 
 def user(content: Any) -> list[Any]:
