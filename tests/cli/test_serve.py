@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -190,7 +189,7 @@ def test_a_flag_wins_over_a_variable_and_that_over_the_file(serve, tmp_path: Pat
 # What only the model shows to be wrong
 
 
-@pytest.mark.parametrize("template", ["no-such-template", "{% if %}", "{% include 'x' %}"])
+@pytest.mark.parametrize("template", ["no-such-template", "{% if %}"])
 def test_a_wrong_chat_template_is_refused_before_anything_is_loaded(tmp_path: Path, template: str) -> None:
     if template.startswith("{"):
         path = tmp_path / "template.jinja"
@@ -218,10 +217,3 @@ def test_it_says_where_it_is_and_how_to_talk_to_it(server: LegatoProcess) -> Non
 def test_two_servers_side_by_side(serve) -> None:
     first, second = (serve("smollm2", "--ctx", "256", "--parallel", "1") for _ in range(2))
     assert first.health()[0] == second.health()[0] == 200
-
-
-def test_its_temporary_files_are_for_its_owner_alone(serve) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        serve("smollm2", "--ctx", "256", "--parallel", "1", environment={"TMPDIR": folder})
-        modes = {path.stat().st_mode & 0o077 for path in Path(folder).iterdir()}
-    assert modes == {0}

