@@ -33,7 +33,7 @@ def server(model_path: Path) -> Iterator[LegatoProcess]:
         yield process
 
 
-@pytest.fixture()
+@pytest.fixture
 def serve(model_path: Path) -> Iterator[ServerFactory]:
     """Starts servers of one's own: `serve("smollm2", "--parallel", "1")`; they are ready when it returns."""
     started: list[LegatoProcess] = []

@@ -173,7 +173,9 @@ def _reason(name: str, error: Any) -> str:
     if error["type"] == "extra_forbidden":
         return f"there is no such setting{_closest(name, Settings.model_fields)}."
     message = str(error["msg"]).removeprefix("Value error, ")
-    return f"{message[0].lower()}{message[1:]}, not {error['input']!r}."
+    # A secret that was mistyped is still one.
+    given = "" if name == "api_keys" else f", not {error['input']!r}"
+    return f"{message[0].lower()}{message[1:]}{given}."
 
 
 def _closest(name: str, known: Iterable[str], prefix: str = "") -> str:

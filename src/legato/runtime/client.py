@@ -319,9 +319,10 @@ class EngineClient:
         submit = Submit(next(self._ids), data, max_new_tokens, sampling, top_logprobs)
         timeline = Timeline(time.monotonic() if arrived_s is None else arrived_s, prompt_tokens=len(prompt))
         request = RequestStream(self, submit, timeline)
+        # Sent before it is remembered: what can't be sent must not be waited for.
+        self._send(request)
         self._requests[submit.id] = request
         self._idle.clear()
-        self._send(request)
         return request
 
     def cancel(self, request_id: int) -> None:

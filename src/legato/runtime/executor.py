@@ -62,10 +62,10 @@ class Executor:
         self._joined_calls = joined_calls
         self._generations: dict[int, Generation] = {}
 
-    def open(self, request: Submit) -> None:
-        """Make ready to answer a request."""
+    def open(self, request: Submit, max_new_tokens: int) -> None:
+        """Make ready to answer a request with at most that many tokens, which its cells have room for."""
         prompt = request.tokens
-        sampler = Sampler(self._vocabulary, request.sampling, prompt, request.max_new_tokens)
+        sampler = Sampler(self._vocabulary, request.sampling, prompt, max_new_tokens)
         self._generations[request.id] = Generation(prompt, sampler, request.top_logprobs)
 
     def close(self, request_id: int) -> None:

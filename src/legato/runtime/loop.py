@@ -87,7 +87,7 @@ class EngineLoop:
         if not admitted:
             return
         for sequence in admitted:
-            self._executor.open(self._waiting.pop(sequence.id))
+            self._executor.open(self._waiting.pop(sequence.id), sequence.max_new_tokens)
         # Sent before the prompts are read: if a prompt takes the worker down, the server knows whose it was.
         self._mailbox.send(Report(time.monotonic(), admitted=[sequence.id for sequence in admitted]))
 

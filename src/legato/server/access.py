@@ -57,7 +57,7 @@ class KnownHosts:
 
     def __init__(self, listening: str, allowed: Iterable[str]) -> None:
         machine = socket.gethostname().lower()
-        self._names = {"localhost", machine, f"{machine}.local", listening.lower(), *(a.lower() for a in allowed)}
+        self._names = {"localhost", machine, f"{machine}.local", listening.lower(), *map(host_name, allowed)}
 
     def __contains__(self, name: str) -> bool:
         if name in self._names or name.endswith(".localhost"):
@@ -97,6 +97,9 @@ class AccessMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer it with what is missing."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -68,6 +68,8 @@ class StreamOptions(BaseModel):
 
     include_usage: bool | None = None
     """Send a last chunk with the token counts."""
+    include_obfuscation: Literal[False] | None = None
+    """Padding against eavesdroppers, which there is none of."""
 
 
 class CommonRequest(BaseModel):

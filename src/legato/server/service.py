@@ -216,10 +216,12 @@ class Service:
         try:
             for request in requests:
                 generations.append(Generation(self.engine, vocabulary, request))  # noqa: PERF401 - kept if one fails
-        except LegatoError as error:
+        except Exception as error:
             for generation in generations:
                 generation.cancel()
-            raise self._refusal(error) from error
+            if isinstance(error, LegatoError):
+                raise self._refusal(error) from error
+            raise
         return generations
 
     def _check_length(self, tokens: int, param: str) -> None:
