@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.asking import completion
 from tests.support.errors import error_of, is_sentence
 from tests.support.server import LegatoProcess
 
@@ -18,7 +17,7 @@ def _unharmed(server: LegatoProcess) -> Iterator[None]:
     worker = server.worker()
     yield
     assert server.worker() == worker
-    assert completion(server.openai(), "The capital of France is", max_tokens=1) == " Paris"
+    assert server.still_answers()
 
 
 @pytest.mark.parametrize(
@@ -34,7 +33,7 @@ def _unharmed(server: LegatoProcess) -> Iterator[None]:
     ],
 )
 def test_a_wrong_method_is_refused(server: LegatoProcess, method: str, path: str, allowed: str) -> None:
-    reply = httpx.request(method, f"{server.url}{path}", timeout=30)
+    reply = httpx.request(method, f"{server.url}{path}", timeout=30, verify=False)
     assert reply.status_code == 405
     message = error_of(reply)["message"]
     assert method in message
@@ -49,7 +48,7 @@ def test_a_wrong_method_is_refused(server: LegatoProcess, method: str, path: str
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_an_unknown_path_is_not_found(server: LegatoProcess, path: str, method: str) -> None:
-    reply = httpx.request(method, f"{server.url}{path}", timeout=30)
+    reply = httpx.request(method, f"{server.url}{path}", timeout=30, verify=False)
     assert reply.status_code == 404
     message = error_of(reply)["message"]
     assert "/v1" in message
@@ -87,5 +86,5 @@ def test_a_body_that_never_comes_whole_holds_nothing(server: LegatoProcess) -> N
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
             connection.sendall(head + b'{"prompt": "')
-    assert completion(server.openai(), "The capital of France is", max_tokens=1) == " Paris"
+    assert server.still_answers()
     assert "Traceback" not in server.output()[before:]

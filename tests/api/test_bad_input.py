@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.asking import ANSWER, QUESTION, completion, user
+from tests.support.asking import ANSWER, QUESTION, user
 from tests.support.errors import error_of, is_sentence
 from tests.support.server import LegatoProcess
 
@@ -33,7 +33,7 @@ def _unharmed(server: LegatoProcess) -> Iterator[None]:
     worker = server.worker()
     yield
     assert server.worker() == worker
-    assert completion(server.openai(), "The capital of France is", max_tokens=1) == " Paris"
+    assert server.still_answers()
 
 
 @dataclass
@@ -95,6 +95,7 @@ TYPES = [
     *both({"stream": 1}, "stream"),
     *both({"stream": True, "stream_options": []}, "stream_options"),
     *both({"stream": True, "stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
+    *both({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
     *both({"max_tokens": "5"}, "max_tokens"),
     *both({"max_tokens": True}, "max_tokens"),
     *both({"max_tokens": [5]}, "max_tokens"),
@@ -153,8 +154,8 @@ UNKNOWN = [
     *both({"max-tokens": 5}, "max-tokens", "unknown_parameter"),
     *both({"überraschung": None}, "überraschung", "unknown_parameter"),
     *both(
-        {"stream": True, "stream_options": {"include_obfuscation": True}},
-        "stream_options.include_obfuscation",
+        {"stream": True, "stream_options": {"include_time": True}},
+        "stream_options.include_time",
         "unknown_parameter",
     ),
     Case({"prompt": "Hi"}, "prompt", "unknown_parameter"),
@@ -359,7 +360,9 @@ def test_a_bias_that_is_no_number_is_refused(server: LegatoProcess, value: str) 
 
 
 def post_raw(server: LegatoProcess, content: str | bytes, path: str = CHAT) -> httpx.Response:
-    return httpx.post(f"{server.url}{path}", content=content, headers={"content-type": "application/json"}, timeout=60)
+    return httpx.post(
+        f"{server.url}{path}", content=content, headers={"content-type": "application/json"}, timeout=60, verify=False
+    )
 
 
 BROKEN = {
@@ -417,7 +420,7 @@ def test_a_huge_body_is_refused(server: LegatoProcess, path: str, given: str) ->
     body = json.dumps({"messages": user("x" * (9 * 2**20))}).encode()
     content = body if given == "with its length" else iter([body[:5_000_000], body[5_000_000:]])
     headers = {"content-type": "application/json"}
-    reply = httpx.post(f"{server.url}{path}", content=content, headers=headers, timeout=60)
+    reply = httpx.post(f"{server.url}{path}", content=content, headers=headers, timeout=60, verify=False)
     assert reply.status_code == 413
     error = error_of(reply)
     assert error["code"] == "too_large"
@@ -438,7 +441,7 @@ def test_a_body_that_does_not_say_it_is_json_is_refused(server: LegatoProcess, k
     request = httpx.Request("POST", f"{server.url}{CHAT}", content=content)
     if kind is not None:
         request.headers["content-type"] = kind
-    with httpx.Client(timeout=60) as client:
+    with httpx.Client(timeout=60, verify=False) as client:
         reply = client.send(request)
     assert reply.status_code == 400
     assert "application/json" in error_of(reply)["message"]
@@ -447,5 +450,5 @@ def test_a_body_that_does_not_say_it_is_json_is_refused(server: LegatoProcess, k
 def test_a_json_type_with_a_charset_is_taken(server: LegatoProcess) -> None:
     content = json.dumps({"messages": user(QUESTION), "temperature": 0}).encode()
     headers = {"content-type": "application/json; charset=utf-8"}
-    reply = httpx.post(f"{server.url}{CHAT}", content=content, headers=headers, timeout=60)
+    reply = httpx.post(f"{server.url}{CHAT}", content=content, headers=headers, timeout=60, verify=False)
     assert reply.json()["choices"][0]["message"]["content"] == ANSWER

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.asking import completion, user
+from tests.support.asking import user
 from tests.support.errors import error_of
 from tests.support.server import LegatoProcess
 
@@ -42,7 +42,7 @@ def templated(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(autouse=True)
 def _unharmed(templated: LegatoProcess) -> Iterator[None]:
     yield
-    assert completion(templated.openai(), "The capital of France is", max_tokens=1) == " Paris"
+    assert templated.still_answers()
     assert "Traceback" not in templated.output()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
@@ -101,12 +102,16 @@ def from_validation(error: RequestValidationError) -> ApiError:
     return ApiError(400, f"{param}: {message[0].lower()}{message[1:]}.", param=param, code="invalid_value")
 
 
+_UNION_MEMBER = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?")
+"""Names of a union's members, which pydantic puts into the path of what was wrong."""
+
+
 def _dotted(path: list[Any]) -> str:
-    """`messages[0].content` from its parts; names of union members that pydantic adds are left out."""
+    """`messages[0].content` from its parts."""
     text = ""
-    for part in path:
+    for position, part in enumerate(path):
         if isinstance(part, int):
             text += f"[{part}]"
-        elif part.isidentifier():
+        elif position == 0 or not _UNION_MEMBER.fullmatch(part):
             text += f".{part}" if text else part
     return text

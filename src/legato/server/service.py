@@ -178,7 +178,20 @@ class Service:
         return await asyncio.to_thread(_chat_tokens, language, messages, continue_final, variables)
 
     async def text_prompt(self, text: str) -> Tokens:
-        """The tokens of a text."""
+        """The tokens of a text.
+
+        Raises:
+            ApiError: It holds half of a surrogate pair, which JSON can spell and which is no text.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ApiError(
+                400,
+                f"The prompt has half of a surrogate pair at character {error.start}, which is not text.",
+                param="prompt",
+                code="invalid_value",
+            ) from error
         return await asyncio.to_thread(
             self.language.vocabulary.tokenize, text, add_bos=self.language.vocabulary.adds_bos, parse_special=True
         )
