@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from legato.engine.sampler import SamplingParameters
 from legato.server.errors import ApiError
@@ -108,6 +108,16 @@ class CommonRequest(BaseModel):
     """Likewise."""
     prompt_cache_key: str | None = None
     """Likewise."""
+
+    @field_validator("user", "safety_identifier", "prompt_cache_key")
+    @classmethod
+    def _check_text(cls, label: str | None) -> str | None:
+        """JSON can spell half of a surrogate pair, which is no text."""
+        try:
+            (label or "").encode()
+        except UnicodeEncodeError:
+            raise ValueError("half of a surrogate pair is not text") from None
+        return label
 
     @model_validator(mode="before")
     @classmethod
