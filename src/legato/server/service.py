@@ -300,7 +300,10 @@ def _chat_tokens(
             extra=variables,
         )
     except MessageError as error:
-        raise ApiError(400, f"{error}.", param=error.param, code="invalid_value") from error
+        # A sentence that begins with a parameter's name keeps its spelling.
+        text = str(error)
+        sentence = text if text.startswith("messages") else text[0].upper() + text[1:]
+        raise ApiError(400, f"{sentence}.", param=error.param, code="invalid_value") from error
     except LegatoError as error:
         raise ApiError(400, str(error), param="messages", code="invalid_value") from error
     # Many templates write the first token themselves; two of them confuse a model.
