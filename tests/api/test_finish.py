@@ -72,7 +72,7 @@ def test_ignore_eos_goes_on_after_the_end_token(server: LegatoProcess) -> None:
 @pytest.mark.parametrize("api", ["chat", "completions"])
 def test_the_end_of_the_context_is_a_length(small_server: LegatoProcess, api: Api, limit: dict) -> None:
     limit = limit or ({"max_tokens": None} if api == "completions" else {})
-    prompt = "Count: " + ", ".join(str(n) for n in range(30))
+    prompt = "Count: " + ", ".join(str(n) for n in range(45))
     result = ask(small_server.openai(), api, prompt, extra_body={"ignore_eos": True}, **limit)
     assert result.choices[0].finish_reason == "length"
     assert result.usage.total_tokens == CONTEXT_TOKENS
@@ -86,7 +86,7 @@ def test_the_longest_prompt_that_fits_gets_one_token(small_server: LegatoProcess
 
 def test_after_a_full_context_the_next_answer_is_right(small_server: LegatoProcess) -> None:
     client = small_server.openai()
-    for _ in range(4):
+    for _ in range(2):
         ask(client, "completions", [42] * (CONTEXT_TOKENS - 1))
     assert answer(client, "chat", stream=False) == (ANSWER, "stop")
 
