@@ -9,7 +9,7 @@ export CMAKE_ARGS ?= -DGGML_NATIVE=ON
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
-.PHONY: serve chat test test-servers check format bench setup model clean
+.PHONY: serve chat test check format bench setup model clean
 
 ## serve: serve the demonstration model (ARGS="--port 8000" for options; MODEL=hf:owner/repo for another one)
 serve: setup
@@ -22,10 +22,6 @@ chat: setup
 ## test: house rules and all tests
 test: check model
 	@$(BIN)/pytest $(ARGS)
-
-## test-servers: the slow tests that start, kill and stop whole servers
-test-servers: setup model
-	@$(BIN)/pytest tests/api tests/runtime tests/cli $(ARGS)
 
 ## check: style, types, and the arrows between packages
 check: setup

@@ -28,7 +28,7 @@ from legato.models.catalogue import DEFAULT_MODEL
 from legato.scheduling.policies import PolicyName
 
 ENV_PREFIX = "LEGATO_"
-OTHER_VARIABLES = frozenset({"LEGATO_MODELS_DIR", "LEGATO_CONFIG"})
+OTHER_VARIABLES = frozenset({"LEGATO_MODELS_DIR", "LEGATO_CONFIG", "LEGATO_CHAT_KEY"})
 """Variables with the prefix that are no settings of the server."""
 
 

@@ -99,6 +99,15 @@ def test_a_penalty_breaks_a_repetition(server: LegatoProcess, penalty: dict[str,
     assert completion(client, CATS, max_tokens=20, **penalty).count("cat") < 7
 
 
+def test_a_penalty_with_an_absurd_limit_costs_no_memory(server: LegatoProcess) -> None:
+    """The library keeps a place for every token that a penalty may look back at; only so many fit anyway."""
+    worker = server.worker()
+    before = worker.memory_info().rss
+    result = ask(server.openai(), "completions", CATS, max_tokens=2**31 - 1, frequency_penalty=0.1, stop=["\n", "."])
+    assert result.choices[0].finish_reason in ("stop", "length")
+    assert worker.memory_info().rss - before < 200 * 2**20
+
+
 def test_a_presence_penalty_counts_the_answer_alone(server: LegatoProcess) -> None:
     """The first token of an answer has no answer before it; the second has."""
     client = server.openai()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from legato.server.text import AnswerText, ChosenToken, Piece
+from legato.server.text import AnswerText, Piece
 
 
 class FakeVocabulary:
@@ -48,7 +48,7 @@ def written_step_by_step(pieces: Sequence[bytes], stops: Sequence[str]) -> Itera
     answer = AnswerText(FakeVocabulary(pieces), stops)  # type: ignore[arg-type]
     written = Written()
     for token in range(len(pieces)):
-        if piece := answer.feed(ChosenToken(token, None)):
+        if piece := answer.feed(token):
             written.pieces.append(piece)
         written.stopped = answer.stopped
         yield written

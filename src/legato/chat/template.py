@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateSyntaxError
 
 from legato.chat import continuation
+from legato.chat.builtin import builtin_template
 from legato.chat.environment import ChatEnvironment, clock
 from legato.chat.errors import TemplateError
+from legato.errors import LegatoError
 
 LONGEST_OUTPUT = 2**26
 """Characters that a rendering may have."""
@@ -23,6 +26,31 @@ _RESERVED = frozenset(
     {"messages", "add_generation_prompt", "bos_token", "eos_token", "raise_exception", "strftime_now"}
 )
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def read_template(name: str) -> str:
+    """The text of the template that a person chose.
+
+    Args:
+        name: A Jinja file, or the name of a built-in template.
+
+    Raises:
+        LegatoError: There is no such file or name, it can't be read, is empty, or does not compile.
+    """
+    path = Path(name)
+    if not path.is_file():
+        return builtin_template(name)
+    try:
+        source = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LegatoError(f"The chat template {name} can't be read: {error}.") from error
+    if not source.strip():
+        raise LegatoError(f"The chat template {name} is empty.")
+    try:
+        ChatTemplate(source, bos_token="", eos_token="")
+    except TemplateError as error:
+        raise LegatoError(f"{name}: {error}.") from error
+    return source
 
 
 class ChatTemplate:
@@ -44,11 +72,9 @@ class ChatTemplate:
         try:
             self._template = ChatEnvironment().from_string(source)
         except TemplateSyntaxError as error:
-            raise TemplateError(
-                f"This model's chat template does not compile: line {error.lineno}: {error.message}"
-            ) from error
+            raise TemplateError(f"The chat template does not compile: line {error.lineno}: {error.message}") from error
         except Exception as error:  # whatever a hostile source makes the compiler do
-            raise TemplateError(f"This model's chat template does not compile: {_reason(error)}") from error
+            raise TemplateError(f"The chat template does not compile: {_reason(error)}") from error
 
     def render(
         self,

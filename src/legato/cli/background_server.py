@@ -9,17 +9,29 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, Any
 
 import httpx
 
 from legato.errors import LegatoError
+from legato.server.access import secret
 from legato.settings import load_settings
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is, and what opens it."""
+
+    base_url: str
+    """Without /v1."""
+    api_key: str | None
+    """None if there is none, or if it is a named server's, whose key the settings don't know."""
+
+
 @contextmanager
-def running_or_started(url: str | None, model: str | None, *, say: Callable[[str], None]) -> Iterator[str]:
-    """The base URL of a server that serves the model.
+def running_or_started(url: str | None, model: str | None, *, say: Callable[[str], None]) -> Iterator[Address]:
+    """A server that serves the model.
 
     Args:
         url: The server to use; if left out, the one of the settings, or a new one if none runs there.
@@ -30,6 +42,8 @@ def running_or_started(url: str | None, model: str | None, *, say: Callable[[str
         LegatoError: The named server can't be reached or serves another model, or a new one could not load the model.
     """
     settings = load_settings()
+    # A server of the same settings has their keys; a named one is somebody else's and is not shown them.
+    api_key = secret(settings.api_keys[0]) if settings.api_keys and url is None else None
     base_url = (url or f"http://{settings.host}:{settings.port}").rstrip("/").removesuffix("/v1")
     health = _health(base_url)
     if health is not None:
@@ -38,12 +52,12 @@ def running_or_started(url: str | None, model: str | None, *, say: Callable[[str
             if model not in (None, served):
                 raise LegatoError(f"The server at {base_url} serves {served}, not {model}.")
             say(f"Talking to {served} at {base_url}.")
-            yield base_url
+            yield Address(base_url, api_key)
             return
     elif url is not None:
         raise LegatoError(f"No Legato server answers at {base_url}; start one with `legato serve`.")
     with _started(model or settings.model, say=say) as started_url:
-        yield started_url
+        yield Address(started_url, api_key)
 
 
 def _health(base_url: str) -> dict[str, Any] | None:

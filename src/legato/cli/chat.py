@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -35,11 +36,13 @@ def command(
     Under each answer stands where its time went: waiting, reading the prompt, writing.
     """
     with ExitStack() as stack:
-        base_url = stack.enter_context(running_or_started(url, model, say=say))
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        client = stack.enter_context(httpx.Client(base_url=base_url, headers=headers, timeout=None))
+        server = stack.enter_context(running_or_started(url, model, say=say))
+        key = api_key or server.api_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        client = stack.enter_context(httpx.Client(base_url=server.base_url, headers=headers, timeout=None))
         options = {"temperature": temperature, "max_tokens": max_tokens}
-        _converse(client, system, {name: value for name, value in options.items() if value is not None})
+        given = {name: value for name, value in options.items() if value is not None}
+        _converse(client, system and _readable(system), given)
 
 
 def _converse(client: httpx.Client, system: str | None, options: dict[str, Any]) -> None:
@@ -67,6 +70,7 @@ def _converse(client: httpx.Client, system: str | None, options: dict[str, Any])
 
 def _typed() -> Iterator[str]:
     """What the person types, line by line, until Ctrl-D or Ctrl-C."""
+    _replace_what_is_no_text()
     interactive = sys.stdin.isatty()
     if interactive:
         import readline  # noqa: F401 - line editing and history come with the import
@@ -77,6 +81,18 @@ def _typed() -> Iterator[str]:
             return
         if text:
             yield text
+
+
+def _replace_what_is_no_text() -> None:
+    """Bytes that are no text become U+FFFD as they come in, and what the terminal can't show "?" as it goes out."""
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _readable(argument: str) -> str:
+    """An argument with U+FFFD for its bytes that are no text."""
+    return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _answer(client: httpx.Client, messages: list[Message], options: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -118,6 +119,8 @@ class ModelStore:
     def list(self) -> builtins.list[LocalModel]:
         """List the models in the store, by name."""
         with disk_failures(self._root):
+            if self._root.exists() and not self._root.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
             models = self._catalogue_models() + self._hub_models()
         return sorted(models, key=lambda model: model.name)
 

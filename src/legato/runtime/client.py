@@ -258,7 +258,7 @@ class EngineClient:
             self._fail_load(f"The engine worker can't be run: {error}.")
 
     async def _supervise(self) -> None:
-        deaths = 0
+        deaths = failed_loads = 0
         while True:
             how = await self._run_worker()
             if isinstance(self._state, FailedState):
@@ -267,10 +267,11 @@ class EngineClient:
             was_ready = ready_since is not None
             steady = ready_since is not None and time.monotonic() - ready_since > STEADY_S
             deaths = 1 if steady else deaths + 1
+            failed_loads = 0 if was_ready else failed_loads + 1
             logger.warning("%s; %s", how, "restarting" if was_ready else "it had not finished loading")
             self._fail_started(f"The engine stopped while answering: {how}.")
-            if not was_ready and deaths >= LOAD_ATTEMPTS:
-                self._fail_load(f"The model could not be loaded: {how}, {deaths} times in a row.")
+            if failed_loads >= LOAD_ATTEMPTS:
+                self._fail_load(f"The model could not be loaded: {how}, {failed_loads} times in a row.")
                 return
             self._not_ready_since_s = time.monotonic()
             if not isinstance(self._state, StoppedState):

@@ -40,6 +40,11 @@ def check_exposure(host: str, api_keys: Iterable[str], *, no_auth: bool) -> None
         )
 
 
+def secret(api_key: str) -> str:
+    """What a client sends of an API key that the settings write KEY or NAME=KEY."""
+    return api_key.rpartition("=")[2]
+
+
 def host_name(value: str) -> str:
     """The name or address in a Host header, without port and brackets, in lower case."""
     try:
@@ -91,7 +96,7 @@ class AccessMiddleware:
     ) -> None:
         self._app = app
         self._hosts = hosts
-        self._keys = [key.rpartition("=")[2].encode() for key in api_keys]
+        self._keys = [secret(key).encode() for key in api_keys]
         self._origins = frozenset(cors_origins)
         self._max_body_bytes = max_body_bytes
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from starlette.datastructures import MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato import __version__
 from legato.runtime.client import FailedState, LoadingState, ReadyState, StoppedState
@@ -55,21 +57,29 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"]
         )
-    app.add_middleware(ArrivalMiddleware)
+    app.add_middleware(ClockMiddleware)
     return app
 
 
-class ArrivalMiddleware:
-    """Notes when each request's head was there: where its time to first token begins."""
+class ClockMiddleware:
+    """Notes when each request's head was there, where its time to first token begins, and dates the response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Note the time and pass on."""
-        if scope["type"] == "http":
-            scope.setdefault("state", {})["arrived_s"] = time.monotonic()
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_dated(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["date"] = formatdate(usegmt=True)
+            await send(message)
+
+        scope.setdefault("state", {})["arrived_s"] = time.monotonic()
+        await self._app(scope, receive, send_dated)
 
 
 def _add_model_routes(app: FastAPI, service: Service) -> None:

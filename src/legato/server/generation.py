@@ -12,7 +12,7 @@ from legato.engine.sampler import SamplingParameters
 from legato.engine.vocabulary import Tokens, Vocabulary
 from legato.runtime.client import Ended, EngineClient, Token
 from legato.server.errors import ApiError
-from legato.server.text import AnswerText, ChosenToken, Piece
+from legato.server.text import AnswerText, Piece
 from legato.telemetry.timeline import Timings
 
 FinishReason = Literal["stop", "length"]
@@ -76,7 +76,7 @@ class Generation:
             async for event in stream:
                 if isinstance(event, Token):
                     times.append(time.monotonic())
-                    if piece := text.feed(ChosenToken(event.token, event.logprobs)):
+                    if piece := text.feed(event.token, event.logprobs):
                         yield piece
                     if text.stopped:
                         break

@@ -73,7 +73,6 @@ class _TextShape:
         self._vocabulary = vocabulary
         self._echoes = echoes
         self._prompts = prompts
-        self._lengths = [len(echo) for echo in echoes]
         self._id = f"cmpl-{uuid.uuid4().hex}"
         self._created = int(time.time())
         self._model = model
@@ -82,8 +81,7 @@ class _TextShape:
         return [self._body(CompletionChoice(i, echo, None, None)) for i, echo in enumerate(self._echoes) if echo]
 
     def piece(self, index: int, piece: Piece) -> Completion:
-        logprobs = completion_logprobs(self._vocabulary, piece.tokens, self._lengths[index])
-        self._lengths[index] += len(piece.text)
+        logprobs = completion_logprobs(self._vocabulary, piece.tokens, len(self._echoes[index]))
         return self._body(CompletionChoice(index, piece.text, None, logprobs))
 
     def finish(self, index: int, finish: Finish, own: Timings | None, total: Timings | None) -> Completion:
@@ -104,7 +102,7 @@ class _TextShape:
                 index=index,
                 text=self._echoes[index] + choice.text,
                 finish_reason=choice.finish.reason,
-                logprobs=completion_logprobs(self._vocabulary, choice.tokens, self._lengths[index]),
+                logprobs=completion_logprobs(self._vocabulary, choice.tokens, len(self._echoes[index])),
                 timings=choice.finish.timings if len(choices) > 1 else None,
             )
             for index, choice in enumerate(choices)

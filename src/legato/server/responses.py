@@ -170,13 +170,13 @@ def chat_logprobs(vocabulary: Vocabulary, tokens: list[ChosenToken]) -> ChatLogp
     return ChatLogprobs(content) if content else None
 
 
-def completion_logprobs(vocabulary: Vocabulary, tokens: list[ChosenToken], offset: int) -> CompletionLogprobs | None:
+def completion_logprobs(vocabulary: Vocabulary, tokens: list[ChosenToken], echoed: int) -> CompletionLogprobs | None:
     """Log-probabilities in the completion API's shape; None if none were asked for.
 
     Args:
         vocabulary: Of the model.
         tokens: Of the text.
-        offset: Characters of text before it.
+        echoed: Characters of the prompt before the answer.
     """
     result = CompletionLogprobs([], [], [], [])
     for chosen in tokens:
@@ -186,8 +186,7 @@ def completion_logprobs(vocabulary: Vocabulary, tokens: list[ChosenToken], offse
         result.tokens.append(name)
         result.token_logprobs.append(logprob)
         result.top_logprobs.append({_spelled(vocabulary, t, p)[0]: p for t, p in chosen.logprobs.top})
-        result.text_offset.append(offset)
-        offset += len(name)
+        result.text_offset.append(echoed + chosen.begin)
     return result if result.tokens else None
 
 

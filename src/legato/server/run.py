@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from fastapi import FastAPI
 
+from legato.chat.template import read_template
 from legato.errors import LegatoError
 from legato.models import LocalModel
 from legato.runtime.client import EngineState
@@ -21,10 +24,15 @@ from legato.settings import Settings
 
 OVERTIME_S = 5.0
 """Time beyond the grace for last events to reach their clients."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def make_service(settings: Settings, model: LocalModel) -> Service:
-    """The service of a model under these settings."""
+    """The service of a model under these settings.
+
+    Raises:
+        LegatoError: The settings name a chat template that is not there, or not one.
+    """
     engine = EngineSettings(
         model_path=str(model.path),
         context_tokens=settings.ctx,
@@ -46,7 +54,7 @@ def make_service(settings: Settings, model: LocalModel) -> Service:
         model.path,
         engine,
         max_queue=settings.max_queue,
-        chat_template=settings.chat_template,
+        chat_template=read_template(settings.chat_template) if settings.chat_template is not None else None,
     )
 
 
@@ -74,18 +82,54 @@ def listen(settings: Settings) -> socket.socket:
 
 
 class GracefulServer(uvicorn.Server):
-    """Uvicorn, but when it stops, running answers get their grace and then a proper end."""
+    """Uvicorn, but it sleeps while nothing happens, and its stop gives running answers their grace and a proper end."""
 
     def __init__(self, config: uvicorn.Config, service: Service, grace_s: float) -> None:
         super().__init__(config)
         self._service = service
         self._grace_s = grace_s
+        self._stopping = asyncio.Event()
+        self.stopped_by: signal.Signals | None = None
+        """The first signal that said to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """A first signal stops the server, a second one cuts running answers off."""
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._stop, number)
+        try:
+            yield
+        finally:
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _stop(self, number: signal.Signals) -> None:
+        if self.stopped_by is not None:
+            self._service.cut_off()
+        else:
+            self.stopped_by = number
+            self.should_exit = True
+            self._stopping.set()
+
+    async def main_loop(self) -> None:
+        """Wait for a signal. Uvicorn's own loop looks for one ten times a second."""
+        await self.on_tick(0)
+        await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain the engine while uvicorn waits for its connections."""
-        draining = asyncio.create_task(self._service.drain(self._grace_s))
+        draining = asyncio.create_task(self._drain())
         await super().shutdown(sockets)
         draining.cancel()
+
+    async def _drain(self) -> None:
+        await self._service.drain(self._grace_s)
+        await asyncio.sleep(OVERTIME_S)
+        # Whoever has not read the end of an answer by now is not going to.
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
 
 
 def run_server(
@@ -94,7 +138,7 @@ def run_server(
     listening: socket.socket,
     on_settled: Callable[[EngineState], None],
 ) -> None:
-    """Serve until a signal says to stop.
+    """Serve until a signal says to stop, and let that signal end the process as whoever sent it expects.
 
     Args:
         settings: Of the server.
@@ -107,8 +151,9 @@ def run_server(
         app,
         log_level="info" if settings.verbose else "warning",
         access_log=settings.verbose,
-        timeout_graceful_shutdown=int(settings.grace + OVERTIME_S),
         server_header=False,
+        # Uvicorn would have to wake up every second to know the date; the application looks when it answers.
+        date_header=False,
     )
     server = GracefulServer(config, service, settings.grace)
 
@@ -119,6 +164,8 @@ def run_server(
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(serve())
+    if server.stopped_by is not None:
+        signal.raise_signal(server.stopped_by)
 
 
 async def _announce(service: Service, on_settled: Callable[[EngineState], None]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from legato.chat.builtin import builtin_template
 from legato.chat.errors import MessageError
 from legato.chat.messages import read_messages
 from legato.chat.template import ChatTemplate
@@ -54,7 +53,7 @@ class Service:
         path: Its file.
         engine: Settings of its engine.
         max_queue: Requests that may wait.
-        chat_template: A Jinja file or a built-in name, instead of the model's own template.
+        chat_template: A Jinja template's text instead of the model's own.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Service:
         self.engine = EngineClient(engine, max_queue=max_queue)
         """Where prompts are read and answers written."""
         self._path = path
-        self._template_name = chat_template
+        self._template_override = chat_template
         self._language: Language | None = None
         self._language_error: str | None = None
         self._loading: asyncio.Task[None] | None = None
@@ -93,6 +92,10 @@ class Service:
         self.engine.refuse_new()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.engine.idle(), grace_s)
+        self.cut_off()
+
+    def cut_off(self) -> None:
+        """End every answer, before its grace is over."""
         self.engine.end_all("The server is stopping; the answer was cut off.")
 
     async def close(self) -> None:
@@ -103,7 +106,7 @@ class Service:
 
     async def _load_language(self) -> None:
         try:
-            self._language = await asyncio.to_thread(_read_language, self._path, self._template_name)
+            self._language = await asyncio.to_thread(_read_language, self._path, self._template_override)
         except LegatoError as error:
             self._language_error = str(error)
 
@@ -265,27 +268,17 @@ def _not_ready(state: EngineState) -> ApiError:
     return ApiError(503, describe(state), code=codes.get(type(state)), headers=headers)
 
 
-def _read_language(path: Path, template_name: str | None) -> Language:
+def _read_language(path: Path, template_override: str | None) -> Language:
     model = Model(path, vocabulary_only=True)
     vocabulary = model.vocabulary
     bos_text, eos_text = (
         vocabulary.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
         for token in (vocabulary.bos, vocabulary.eos)
     )
-    source = model.chat_template if template_name is None else _template_source(template_name)
+    source = model.chat_template if template_override is None else template_override
     template = ChatTemplate(source, bos_token=bos_text, eos_token=eos_text) if source else None
     # The model is kept by the vocabulary's handle for the life of the process.
     return Language(vocabulary, template, bos_text)
-
-
-def _template_source(name: str) -> str:
-    path = Path(name)
-    if path.is_file():
-        try:
-            return path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise LegatoError(f"The chat template {name} can't be read: {error}.") from error
-    return builtin_template(name)
 
 
 def _chat_tokens(

@@ -16,6 +16,8 @@ class ChosenToken:
 
     token: int
     logprobs: Logprobs | None
+    begin: int
+    """The character of the answer that its text begins at or within."""
 
 
 @dataclass(slots=True)
@@ -80,18 +82,18 @@ class AnswerText:
         """Characters of the answer so far."""
         self._sent = 0
         """Characters of them that were sent."""
-        self._waiting: list[tuple[int, ChosenToken]] = []
-        """Tokens that were not sent, each with the character that its text begins at or within."""
+        self._waiting: list[ChosenToken] = []
+        """Tokens that were not sent."""
 
     @property
     def stopped(self) -> bool:
         """True once a stop string came: the answer ends before it."""
         return self._stops.found
 
-    def feed(self, token: ChosenToken) -> Piece | None:
+    def feed(self, token: int, logprobs: Logprobs | None = None) -> Piece | None:
         """Take a token; what may be sent now, or None."""
-        self._waiting.append((self._decoded, token))
-        text = self._decoder.decode(self._vocabulary.piece(token.token))
+        self._waiting.append(ChosenToken(token, logprobs, self._decoded))
+        text = self._decoder.decode(self._vocabulary.piece(token))
         self._decoded += len(text)
         return self._send(self._stops.feed(text))
 
@@ -100,14 +102,13 @@ class AnswerText:
         text = self._stops.feed(self._decoder.decode(b"", final=True))
         if self.stopped:
             return self._send(text)
-        tokens = [token for _, token in self._waiting]
         text += self._stops.rest()
-        return Piece(text, tokens) if text or tokens else None
+        return Piece(text, list(self._waiting)) if text or self._waiting else None
 
     def _send(self, text: str) -> Piece | None:
         if not text:
             return None
         self._sent += len(text)
-        ready = [token for begin, token in self._waiting if begin < self._sent]
+        ready = [token for token in self._waiting if token.begin < self._sent]
         del self._waiting[: len(ready)]
         return Piece(text, ready)
