@@ -22,7 +22,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from legato.engine.context import FlashAttention, KvType
+from legato.engine.choices import FlashAttention, KvType
 from legato.errors import LegatoError
 from legato.models.catalogue import DEFAULT_MODEL
 from legato.scheduling.policies import PolicyName
@@ -35,6 +35,11 @@ OTHER_VARIABLES = frozenset({"LEGATO_MODELS_DIR", "LEGATO_CONFIG", "LEGATO_CHAT_
 def _split_commas(value: Any) -> Any:
     """Environment variables carry lists as text with commas."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def secret(api_key: str) -> str:
+    """What a client sends of an API key that the settings write KEY or NAME=KEY."""
+    return api_key.rpartition("=")[2]
 
 
 def _check_key(key: str) -> str:

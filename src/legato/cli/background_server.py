@@ -15,8 +15,7 @@ from typing import IO, Any
 import httpx
 
 from legato.errors import LegatoError
-from legato.server.access import secret
-from legato.settings import load_settings
+from legato.settings import load_settings, secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as lib
 from numpy.typing import NDArray
 
 from legato.engine.batch import Batch
+from legato.engine.choices import FlashAttention, KvType
 from legato.engine.library import start_library
 from legato.engine.model import Model
 from legato.errors import LegatoError
-
-KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
-"""Number formats that KV state can be kept in."""
-FlashAttention = Literal["auto", "on", "off"]
 
 _GGML_TYPES: dict[KvType, int] = {
     "f32": lib.GGML_TYPE_F32,

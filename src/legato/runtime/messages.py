@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from legato.engine.context import FlashAttention, KvType
+from legato.engine.choices import FlashAttention, KvType
 from legato.engine.sampler import SamplingParameters
 from legato.engine.vocabulary import Tokens
 from legato.scheduling.policies import PolicyName

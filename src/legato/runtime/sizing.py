@@ -6,7 +6,7 @@ import os
 
 import psutil
 
-from legato.engine.context import FlashAttention, KvType
+from legato.engine.choices import FlashAttention, KvType
 from legato.engine.library import build_info
 from legato.engine.model import Model
 from legato.errors import LegatoError

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.errors import LegatoError
 from legato.server.errors import ApiError
+from legato.settings import secret
 
 OPEN_PATHS = frozenset({"/health"})
 """Paths that need no API key, for supervisors that have none."""
@@ -38,11 +39,6 @@ def check_exposure(host: str, api_keys: Iterable[str], *, no_auth: bool) -> None
         raise LegatoError(
             f"Others could use this server on {host}: set a key with --api-key, or say --no-auth if that is wanted."
         )
-
-
-def secret(api_key: str) -> str:
-    """What a client sends of an API key that the settings write KEY or NAME=KEY."""
-    return api_key.rpartition("=")[2]
 
 
 def host_name(value: str) -> str:
