@@ -15,6 +15,8 @@ import sys
 import time
 from typing import Any
 
+import psutil
+
 from benchmarks.http_stream import Stream, run
 from benchmarks.prompts import Prompts
 from benchmarks.report import Figure, save
@@ -62,6 +64,9 @@ def measure(rounds: int, tokens: int) -> list[Figure]:
         bare.stdout.readline()
         ratios: dict[int, list[float]] = {1: [], SEQUENCES: []}
         later_ms: list[float] = []
+        serving = psutil.Process(server.pid)
+        meter = psutil.Process()
+        cpu_us: dict[str, list[float]] = {"server": [], "meter": []}
         for round_number in range(-1, rounds):
             for streams in ratios:
                 prompt = prompts.tokens(round_number + 1000 * streams, PROMPT_TOKENS)
@@ -70,12 +75,16 @@ def measure(rounds: int, tokens: int) -> list[Figure]:
                 print(json.dumps(wanted), file=bare.stdin, flush=True)
                 loop = json.loads(bare.stdout.readline())
                 time.sleep(SETTLE_S)
+                before = _cpu_s(serving), _cpu_s(meter)
                 mine = _through_http(server.port, streams, prompt, tokens)
+                after = _cpu_s(serving), _cpu_s(meter)
                 if round_number < 0:
                     continue  # a warm-up of both
                 ratios[streams].append(mine["tokens_per_s"] / loop["tokens_per_s"])
                 if streams == 1:
                     later_ms.append((mine["first_token_s"] - loop["first_token_s"]) * 1000)
+                    cpu_us["server"].append((after[0] - before[0]) / tokens * 1e6)
+                    cpu_us["meter"].append((after[1] - before[1]) / tokens * 1e6)
                 print(f"{streams} streams: {mine['tokens_per_s']:.1f} and bare {loop['tokens_per_s']:.1f} tokens/s")
         bare.stdin.close()
     return [
@@ -90,7 +99,14 @@ def measure(rounds: int, tokens: int) -> list[Figure]:
             ">= 0.95",
         ),
         Figure("first token later than a bare loop's", statistics.median(later_ms), "ms", later_ms, "<= 15"),
+        Figure("CPU time of the server's process a token", statistics.median(cpu_us["server"]), "us", cpu_us["server"]),
+        Figure("CPU time of this meter a token", statistics.median(cpu_us["meter"]), "us", cpu_us["meter"]),
     ]
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 def _through_http(port: int, count: int, prompt: list[int], tokens: int) -> dict[str, Any]:
