@@ -19,7 +19,7 @@ import pytest
 
 from tests.support.asking import ask, text_of
 from tests.support.server import LegatoProcess
-from tests.support.streams import ENDLESS, endless, first_text, opened
+from tests.support.streams import ENDLESS, endless, first_text, is_refused, opened
 from tests.support.waiting import wait_until
 
 TIMES = 20
@@ -117,14 +117,6 @@ def is_full(server: LegatoProcess, *, after: int) -> bool:
         except openai.RateLimitError:
             return False
         return is_refused(server)
-
-
-def is_refused(server: LegatoProcess) -> bool:
-    try:
-        with opened(server.openai(), "Hi"):
-            return False
-    except openai.RateLimitError:
-        return True
 
 
 def test_whoever_leaves_the_queue_frees_its_place(narrow: LegatoProcess) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.asking import ANSWER, ask, read, text_of
 from tests.support.errors import error_of
 from tests.support.server import LegatoProcess
-from tests.support.streams import endless, opened
+from tests.support.streams import endless, is_refused, opened
 from tests.support.waiting import wait_until
 
 
@@ -49,14 +49,6 @@ def test_a_plain_request_waits_too(narrow: LegatoProcess) -> None:
         assert not answers
     thread.join(timeout=60)
     assert text_of(answers[0].choices[0]) == ANSWER
-
-
-def is_refused(server: LegatoProcess) -> bool:
-    try:
-        with opened(server.openai(), "Hi"):
-            return False
-    except openai.RateLimitError:
-        return True
 
 
 def test_parts_of_a_request_are_taken_together_or_not_at_all(narrow: LegatoProcess) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import openai
 
 from tests.support.asking import ask, text_of
+from tests.support.server import LegatoProcess
 
 ENDLESS: dict[str, Any] = {"max_tokens": 1_000_000, "extra_body": {"ignore_eos": True}}
 """Thousands of tokens: as many as the context holds."""
@@ -35,3 +36,12 @@ def opened(client: openai.OpenAI, prompt: Any, **options: Any) -> Iterator[Any]:
 def first_text(stream: Any) -> str:
     """Read as far as the first text."""
     return next(text for chunk in stream for choice in chunk.choices if (text := text_of(choice)))
+
+
+def is_refused(server: LegatoProcess) -> bool:
+    """Whether its queue is full."""
+    try:
+        with opened(server.openai(), "Hi"):
+            return False
+    except openai.RateLimitError:
+        return True

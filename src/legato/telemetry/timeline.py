@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from legato.telemetry.parts import Parts
+
 
 @dataclass(slots=True)
 class Timeline:
@@ -89,6 +91,14 @@ class Timings:
     """The longest gap."""
     total_ms: float
     """From arrival to the end of the answer."""
+    prefill_parts: Parts | None = None
+    """Where `prefill_ms` went; the parts add up to it. Null while nothing was recorded, like the next one."""
+    decode_parts: Parts | None = None
+    """Where the gaps between tokens went, all together; the parts add up to them."""
+    stalls: int = 0
+    """Gaps longer than the gap target."""
+    stalled_ms: float = 0.0
+    """Those gaps, added up."""
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

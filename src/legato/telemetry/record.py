@@ -1,0 +1,109 @@
+"""What is kept of a request and of the engine's calls: plain data, the same in memory, in history and in the API.
+
+Offsets (`at_ms`) count from the request's arrival. Instants named `…_s` are seconds of the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from legato.telemetry.parts import Cause, Parts
+from legato.telemetry.timeline import Timings
+
+EndReason = Literal["stop", "length", "cancelled", "failed"]
+"""Why an answer ended: the model or a stop string, no more tokens allowed, the client went away, or an error."""
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    """Prompt tokens of one request that one call read."""
+
+    request: int
+    """The engine's number of the request."""
+    start: int
+    """Position of the first of them: how deep in the prompt."""
+    tokens: int
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """One library call: what was in it and how long it took."""
+
+    begun_s: float
+    ended_s: float
+    """After sampling."""
+    decoded: list[int] = []
+    """Requests that got their next token, by the engine's number."""
+    chunks: list[Chunk] = []
+
+
+class Stall(msgspec.Struct, frozen=True):
+    """A gap between two tokens that was longer than the gap target."""
+
+    at_ms: float
+    """When the gap began."""
+    gap_ms: float
+    cause: Cause
+    """The largest part beside the answer's own decode; `own_decode` if that alone was too long."""
+    parts: Parts
+
+
+class ChunkRead(msgspec.Struct, frozen=True):
+    """A chunk of this request's own prompt."""
+
+    at_ms: float
+    took_ms: float
+    start: int
+    """Position of its first token."""
+    tokens: int
+
+
+class RequestRecord(msgspec.Struct):
+    """One ended request."""
+
+    id: str
+    """As in the answer's body; `ID-1` and so on for further choices of one request."""
+    endpoint: Literal["chat", "completions"]
+    model: str
+    client: str | None
+    """Name of the API key that sent it; None without one."""
+    arrived_at: float
+    """Unix time, s."""
+    end: EndReason
+    error: str
+    """A sentence, if it failed."""
+    prompt_tokens: int
+    timings: Timings
+    """The phases apart; `prefill_parts` and `decode_parts` in it name the causes."""
+    behind: list[str] = []
+    """Requests that were running or waiting when this one arrived, if it had to wait: public ids."""
+    stalls: list[Stall] = []
+    """The longest ones, longest first; `timings.stalls` counts all."""
+    chunks: list[ChunkRead] = []
+    token_ms: list[float] = []
+    """When each token of the answer left the server."""
+
+
+class LiveRequest(msgspec.Struct):
+    """A request that has not ended, as it is now."""
+
+    id: str
+    endpoint: Literal["chat", "completions"]
+    client: str | None
+    phase: Literal["load", "queue", "prefill", "decode"]
+    since_ms: float
+    """Time since its arrival."""
+    prompt_tokens: int
+    cached_tokens: int
+    read_tokens: int
+    """Prompt tokens read so far, cached ones included."""
+    answer_tokens: int
+    prefill_left_ms: float | None
+    """Estimated time until its prompt is read; None if it is read, or nothing is known yet."""
+    decode_tokens_per_second: float | None
+    """Over its latest tokens; None before the second."""
+    gap_ms: float | None
+    """The latest gap between tokens."""
+    gap_max_ms: float | None
+    ahead: int = 0
+    """Requests before it in the queue, while it waits."""
