@@ -42,6 +42,11 @@ def secret(api_key: str) -> str:
     return api_key.rpartition("=")[2]
 
 
+def key_name(api_key: str) -> str | None:
+    """Whose key it is, if the settings say."""
+    return api_key.rpartition("=")[0] or None
+
+
 def _check_key(key: str) -> str:
     name, separator, secret = key.rpartition("=")
     if not secret or (separator and not name):
@@ -80,6 +85,9 @@ class Settings(BaseSettings):
     parallel: int | None = Field(
         None, ge=1, le=256, description="Answers written at once, others wait; as many as memory allows, at most 4."
     )
+    gap_target_ms: float = Field(
+        100.0, gt=0, le=60_000, description="Longest gap between two tokens that is no stall, in ms."
+    )
     max_queue: int = Field(64, ge=0, description="Requests that may wait; beyond that clients get a 429.")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads for writing; one a core.")
     threads_prefill: int | None = Field(None, ge=1, le=1024, description="CPU threads for reading; as for writing.")
@@ -104,6 +112,14 @@ class Settings(BaseSettings):
     cors_origins: Texts = Field((), description="Web origins whose pages may call the API, such as https://chat.home.")
     max_body_mib: float = Field(8.0, gt=0, le=1024, description="Largest request body, in MiB.")
     grace: float = Field(10.0, ge=0, le=3600, description="Seconds that running answers get when the server stops.")
+    history: str | None = Field(
+        None, description="SQLite file that remembers ended requests; off for none; in your state folder, if left out."
+    )
+    history_days: float = Field(30.0, gt=0, description="Days that ended requests are remembered.")
+    history_mib: float = Field(256.0, ge=1, description="Largest size of the history, in MiB; the oldest go first.")
+    no_telemetry: bool = Field(
+        False, description="Don't record the engine's steps: answers keep their phases, and lose the causes of waits."
+    )
     verbose: bool = Field(False, description="Log requests and the library's messages.")
 
     @classmethod

@@ -7,7 +7,7 @@ import pytest
 from legato import __version__
 from tests.support.command import run_legato
 
-COMMANDS = ["serve", "chat", "pull", "list", "rm", "doctor"]
+COMMANDS = ["serve", "chat", "pull", "list", "rm", "requests", "explain", "top", "bench", "doctor"]
 
 
 def test_it_says_its_version() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import socket
 import struct
 import termios
@@ -18,6 +17,7 @@ import psutil
 import pytest
 
 from tests.support.asking import ask, text_of
+from tests.support.raw import raw_post
 from tests.support.server import LegatoProcess
 from tests.support.streams import ENDLESS, endless, first_text, is_refused, opened
 from tests.support.waiting import wait_until
@@ -42,18 +42,6 @@ def short_answer(server: LegatoProcess) -> str:
                 return None
 
     return wait_until(ask_once, "there is a place in the queue", timeout_s=SOON_S)
-
-
-def raw_post(server: LegatoProcess, path: str, body: dict[str, Any], receive_buffer: int = 0) -> socket.socket:
-    """A request's connection, ours to close."""
-    content = json.dumps(body)
-    head = ("Host: localhost", "Content-Type: application/json", f"Content-Length: {len(content)}", "", content)
-    connection = socket.socket()
-    if receive_buffer:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    connection.connect(("127.0.0.1", server.port))
-    connection.sendall("\r\n".join((f"POST {path} HTTP/1.1", *head)).encode())
-    return connection
 
 
 def leave_in_the_middle_of_a_stream(server: LegatoProcess) -> None:

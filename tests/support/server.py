@@ -33,7 +33,7 @@ class LegatoProcess:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._command = [sys.executable, "-m", "legato", "serve", *arguments, "--port", str(self.port)]
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**os.environ, "LEGATO_HISTORY": "off", **(environment or {})}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -131,6 +131,10 @@ class LegatoProcess:
 
     def wait_ready(self) -> None:
         self.wait_for("ok")
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        """GET a path."""
+        return httpx.get(self.url + path, timeout=60, verify=False, **options)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         """Post JSON, for what the official client does not let through, half surrogate pairs included."""

@@ -40,6 +40,8 @@ class Measured(msgspec.Struct, kw_only=True):
     """False if the target answered in one piece although a stream was asked for."""
     timings: dict[str, Any] | None = None
     """What the server says itself, where it says anything."""
+    hung_up: bool = False
+    """True if the bench itself ended it, since it had served its purpose or the run was interrupted."""
     depth: int = 0
     """Prompt length that the scenario aimed at, tokens; 0 where it does not matter."""
 
@@ -60,17 +62,17 @@ class Measured(msgspec.Struct, kw_only=True):
 
     @property
     def output_rate(self) -> float | None:
-        """Tokens after the first a second, from the first event to the last; None for fewer than two events."""
-        if len(self.event_s) < 2:
+        """Tokens after the first a second, from the first event to the last; None if these came at the same time."""
+        if not self.event_s or self.event_s[-1] <= self.event_s[0]:
             return None
         tokens = self.answer_tokens or len(self.event_s)
         return (tokens - 1) / (self.event_s[-1] - self.event_s[0])
 
     @property
     def stopped_early(self) -> bool:
-        """True if the answer has fewer tokens than were asked for."""
+        """True if the server ended the answer with fewer tokens than were asked for."""
         tokens = self.answer_tokens if self.answer_tokens is not None else len(self.event_s)
-        return not self.error and tokens < self.wanted_tokens
+        return not self.error and not self.hung_up and tokens < self.wanted_tokens
 
 
 class TargetRun(msgspec.Struct, kw_only=True):

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from legato import __version__
-from legato.cli import chat, doctor, models, serve
+from legato.cli import chat, doctor, explain, models, requests, serve, top
+from legato.cli.bench import bench_app
 from legato.cli.console import print_error
 from legato.errors import LegatoError
 
@@ -24,6 +25,10 @@ app.command(name="pull")(models.pull)
 app.command(name="list")(models.list_models)
 app.command(name="rm")(models.remove)
 app.command(name="doctor")(doctor.command)
+app.command(name="requests")(requests.requests_command)
+app.command(name="explain")(explain.explain_command)
+app.command(name="top")(top.top_command)
+app.add_typer(bench_app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from legato.engine.sampler import SamplingParameters
@@ -25,6 +26,9 @@ from legato.runtime.messages import (
     Submit,
 )
 from legato.runtime.process import WorkerProcess
+from legato.telemetry.attribution import Attribution, Stretch
+from legato.telemetry.calls import Call
+from legato.telemetry.record import Origin
 from legato.telemetry.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -102,6 +106,13 @@ class Token:
 
     token: int
     logprobs: Logprobs | None
+    stretch: Stretch | None = None
+    """What the engine did for it since the token before; None where calls are not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRead:
+    """A part of the prompt was read; the request's timeline says how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +124,17 @@ class Ended:
     """What failed, a sentence."""
 
 
-Event = Admitted | Token | Ended
+Event = Admitted | PromptRead | Token | Ended
 
 
 class RequestStream:
     """One submitted request: iterate over its events, inside a `with` that cancels it when left early."""
 
-    def __init__(self, client: EngineClient, submit: Submit, timeline: Timeline) -> None:
+    def __init__(self, client: EngineClient, submit: Submit, origin: Origin, timeline: Timeline) -> None:
         self.submit = submit
         """What the worker is told."""
+        self.origin = origin
+        """Who asked for what."""
         self.timeline = timeline
         """Filled in as the request goes on."""
         self.attempts = 0
@@ -167,11 +180,23 @@ class EngineClient:
     Args:
         settings: For every worker.
         max_queue: Requests that may wait for KV cells.
+        gap_target_s: A longer gap between tokens is a stall.
+        on_call: Told of each library call.
     """
 
-    def __init__(self, settings: EngineSettings, *, max_queue: int) -> None:
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        max_queue: int,
+        gap_target_s: float,
+        on_call: Callable[[Call], None] = lambda _call: None,
+    ) -> None:
         self._settings = settings
         self._max_queue = max_queue
+        self._gap_target_s = gap_target_s
+        self._on_call = on_call
+        self._attribution = Attribution()
         self._ids = itertools.count(1)
         self._requests: dict[int, RequestStream] = {}
         self._worker: WorkerProcess | None = None
@@ -201,6 +226,11 @@ class EngineClient:
     def active(self) -> int:
         """Requests that have not ended."""
         return len(self._requests)
+
+    @property
+    def requests(self) -> list[RequestStream]:
+        """Those that have not ended, oldest first."""
+        return list(self._requests.values())
 
     async def idle(self) -> None:
         """Wait until there are no requests."""
@@ -281,6 +311,7 @@ class EngineClient:
     async def _run_worker(self) -> str:
         """Spawn a worker, wait for its end, and say how it ended."""
         self._ready_since_s = None
+        self._attribution.reset()
         self._worker = await WorkerProcess.spawn(self._settings, self._receive)
         how = await self._worker.wait()
         self._worker = None
@@ -292,6 +323,7 @@ class EngineClient:
         self,
         prompt: Tokens,
         *,
+        origin: Origin,
         max_new_tokens: int,
         sampling: SamplingParameters,
         top_logprobs: int | None = None,
@@ -301,6 +333,7 @@ class EngineClient:
 
         Args:
             prompt: Token ids, shape [n].
+            origin: Who asks for what.
             max_new_tokens: Most tokens of the answer.
             sampling: How to choose them.
             top_logprobs: How many likeliest tokens to report with each token; None for no log-probabilities.
@@ -318,8 +351,14 @@ class EngineClient:
             raise QueueFullError(waiting, self._mean_request_s * max(1, waiting) / parallel)
         data = prompt.astype("<i4", copy=False).tobytes()
         submit = Submit(next(self._ids), data, max_new_tokens, sampling, top_logprobs)
-        timeline = Timeline(time.monotonic() if arrived_s is None else arrived_s, prompt_tokens=len(prompt))
-        request = RequestStream(self, submit, timeline)
+        timeline = Timeline(
+            time.monotonic() if arrived_s is None else arrived_s,
+            prompt_tokens=len(prompt),
+            gap_target_s=self._gap_target_s,
+        )
+        if self.active >= parallel:
+            timeline.behind = [other.origin.id for other in self._requests.values()]
+        request = RequestStream(self, submit, origin, timeline)
         # Sent before it is remembered: what can't be sent must not be waited for.
         self._send(request)
         self._requests[submit.id] = request
@@ -351,6 +390,7 @@ class EngineClient:
 
     def _drop(self, request: RequestStream) -> None:
         request.timeline.ended_s = time.monotonic()
+        self._attribution.forget(request.submit.id)
         self._requests.pop(request.submit.id, None)
         if not self._requests:
             self._idle.set()
@@ -382,13 +422,25 @@ class EngineClient:
         for request_id in report.admitted:
             if request := self._requests.get(request_id):
                 request.timeline.admitted_s = report.at_s
+                self._attribution.admit(request_id, request.origin.id, report.at_s)
                 request.put(Admitted())
+        if report.call is not None:
+            self._take_call(report.call)
         for request_id, token, logprobs in report.tokens:
             if request := self._requests.get(request_id):
-                request.put(Token(token, logprobs))
+                stretch = self._attribution.stretch(request_id, report.at_s) if report.call is not None else None
+                request.put(Token(token, logprobs, stretch))
         for request_id, reason, error in report.ended:
             if request := self._requests.get(request_id):
                 self._end(request, Ended(reason, error))
+
+    def _take_call(self, call: Call) -> None:
+        self._attribution.call(call)
+        self._on_call(call)
+        for chunk in call.chunks:
+            if request := self._requests.get(chunk.request):
+                request.timeline.add_chunk(call, chunk.start, chunk.tokens)
+                request.put(PromptRead())
 
     # Failures
 

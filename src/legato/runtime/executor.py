@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from legato.engine.vocabulary import Tokens, Vocabulary
 from legato.runtime.messages import EndReason, Logprobs, Submit
 from legato.scheduling.scheduler import Scheduler
 from legato.scheduling.state import Outcome, Plan, Sequence
+from legato.telemetry.calls import Call, Chunk
 
 
 @dataclass(slots=True)
@@ -31,12 +33,23 @@ class CallResult:
 
     part: Plan
     """The part of the plan that the call ran."""
+    begun_s: float = 0.0
+    ended_s: float = 0.0
+    """After sampling; on the monotonic clock."""
     committed: dict[int, int] = field(default_factory=dict)
     """Tokens that answers gained, by request."""
     tokens: list[tuple[int, int, Logprobs | None]] = field(default_factory=list)
     """New tokens to send: request, token, log-probabilities if wanted."""
     ended: list[tuple[int, EndReason, str]] = field(default_factory=list)
     """Requests that have their last token: request, why, and the error's text."""
+
+    @property
+    def call(self) -> Call | None:
+        """The call in the meter's words; None if it failed."""
+        if not self.part:
+            return None
+        chunks = [Chunk(chunk.id, chunk.start, chunk.length) for chunk in self.part.chunks]
+        return Call(self.begun_s, self.ended_s, list(self.part.decodes), chunks)
 
     @property
     def outcome(self) -> Outcome:
@@ -94,11 +107,12 @@ class Executor:
             yield Plan(chunks=(chunk,))
 
     def _run_call(self, part: Plan, scheduler: Scheduler) -> CallResult:
+        result = CallResult(part, begun_s=time.monotonic())
         rows = self._fill(part, scheduler)
         self._context.evaluate(self._batch)
-        result = CallResult(part)
         for sequence, row in rows:
             self._sample(sequence, row, result)
+        result.ended_s = time.monotonic()
         return result
 
     def _fill(self, part: Plan, scheduler: Scheduler) -> list[tuple[Sequence, int]]:

@@ -34,10 +34,14 @@ class EngineLoop:
         context: Whose cells the requests share.
         executor: Runs the plans on that context.
         policy: Plans the steps.
+        record_calls: Report every call, not only what it brought.
     """
 
-    def __init__(self, mailbox: Mailbox, context: Context, executor: Executor, policy: Policy) -> None:
+    def __init__(
+        self, mailbox: Mailbox, context: Context, executor: Executor, policy: Policy, *, record_calls: bool
+    ) -> None:
         self._mailbox = mailbox
+        self._record_calls = record_calls
         self._context = context
         self._executor = executor
         self._scheduler = Scheduler(policy, KvSlots(context.sequences, context.cells_per_sequence))
@@ -64,8 +68,10 @@ class EngineLoop:
                     self._forget(request_id)
                 else:
                     self._executor.close(request_id)
-            if result.tokens or result.ended:
-                self._mailbox.send(Report(time.monotonic(), tokens=result.tokens, ended=result.ended))
+            call = result.call if self._record_calls else None
+            if result.tokens or result.ended or call:
+                at_s = result.ended_s or time.monotonic()
+                self._mailbox.send(Report(at_s, tokens=result.tokens, ended=result.ended, call=call))
 
     def _take(self, message: ToWorker) -> None:
         match message:

@@ -14,6 +14,7 @@ from legato.engine.choices import FlashAttention, KvType
 from legato.engine.sampler import SamplingParameters
 from legato.engine.vocabulary import Tokens
 from legato.scheduling.policies import PolicyName
+from legato.telemetry.calls import Call
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
@@ -39,6 +40,8 @@ class EngineSettings(msgspec.Struct, frozen=True):
     """Prompt tokens that a step of policy `chunked` reads."""
     joined_calls: bool = False
     """Put a step's decodes and chunks into one library call: better on most GPUs, worse on most CPUs."""
+    record_calls: bool = True
+    """Report what was in each library call and how long it took."""
     log_level: int = 30
     """Python's logging level in the worker."""
 
@@ -140,6 +143,8 @@ class Report(msgspec.Struct, frozen=True, tag="report", array_like=True, omit_de
     """New tokens of answers: request, token, log-probabilities if wanted."""
     ended: list[tuple[int, EndReason, str]] = []
     """Requests whose cells are free again: request, why, and the error's text if it failed."""
+    call: Call | None = None
+    """The library call; None at a border, after a failure, and where steps are not to be recorded."""
 
 
 FromWorker = Loading | Ready | LoadFailed | Report

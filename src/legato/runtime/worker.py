@@ -172,7 +172,7 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
         chunk=chunk,
     )
     mailbox.send(Ready(info, time.monotonic() - begun))
-    return EngineLoop(mailbox, context, executor, policy)
+    return EngineLoop(mailbox, context, executor, policy, record_calls=settings.record_calls)
 
 
 class _ProgressReports:

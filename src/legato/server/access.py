@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.errors import LegatoError
 from legato.server.errors import ApiError
-from legato.settings import secret
+from legato.settings import key_name, secret
 
 OPEN_PATHS = frozenset({"/health"})
 """Paths that need no API key, for supervisors that have none."""
@@ -92,7 +92,7 @@ class AccessMiddleware:
     ) -> None:
         self._app = app
         self._hosts = hosts
-        self._keys = [secret(key).encode() for key in api_keys]
+        self._keys = [(secret(key).encode(), key_name(key)) for key in api_keys]
         self._origins = frozenset(cors_origins)
         self._max_body_bytes = max_body_bytes
 
@@ -109,7 +109,7 @@ class AccessMiddleware:
             self._check_host(headers)
             self._check_origin(headers)
             if scope["path"] not in OPEN_PATHS:
-                self._check_key(headers)
+                scope.setdefault("state", {})["client_name"] = self._check_key(headers)
             self._check_length(headers)
         except ApiError as error:
             await error.response()(scope, receive, send)
@@ -137,14 +137,16 @@ class AccessMiddleware:
                 code="unknown_origin",
             )
 
-    def _check_key(self, headers: Headers) -> None:
+    def _check_key(self, headers: Headers) -> str | None:
+        """The name of the key that was sent; None if it has none, or none is needed."""
         if not self._keys:
-            return
+            return None
         scheme, _, key = headers.get("authorization", "").partition(" ")
         given = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         # Headers arrive as Latin-1, whatever their bytes mean. Every key is compared, in constant time, so that timing
         # tells nothing.
-        if not sum(hmac.compare_digest(given.encode("latin-1"), known) for known in self._keys):
+        matches = [name for known, name in self._keys if hmac.compare_digest(given.encode("latin-1"), known)]
+        if not matches:
             what = "The API key is not known" if given else "An API key is needed"
             raise ApiError(
                 401,
@@ -152,6 +154,7 @@ class AccessMiddleware:
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
+        return matches[0]
 
     def _check_length(self, headers: Headers) -> None:
         length = headers.get("content-length", "0")

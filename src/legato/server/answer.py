@@ -10,10 +10,13 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
+from legato.engine.vocabulary import Tokens
 from legato.server.errors import ApiError
-from legato.server.generation import Finish, Generation, interleave
+from legato.server.generation import Finish, Generation, GenerationRequest, Progress, interleave
+from legato.server.requests import CommonRequest
 from legato.server.sse import EventStream, unless_client_goes
 from legato.server.text import ChosenToken, Piece
+from legato.telemetry.record import Endpoint, Origin
 from legato.telemetry.timeline import Timings
 
 DONE = b"data: [DONE]\n\n"
@@ -40,6 +43,10 @@ class AnswerShape(Protocol):
         """New text of a choice."""
         ...
 
+    def progress(self, index: int, progress: Progress) -> Any:
+        """How far the prompt is read, for clients that asked."""
+        ...
+
     def finish(self, index: int, finish: Finish, own: Timings | None, total: Timings | None) -> Any:
         """The end of a choice, with its own timings if there are several, and the request's if it is the last."""
         ...
@@ -51,6 +58,48 @@ class AnswerShape(Protocol):
     def whole(self, choices: Sequence[Choice], total: Timings) -> Any:
         """Everything in one body."""
         ...
+
+
+def generation_requests(
+    request: Request,
+    body: CommonRequest,
+    answer_id: str,
+    endpoint: Endpoint,
+    prompts: Sequence[Tokens],
+    max_new_tokens: int,
+    *,
+    vocabulary_size: int,
+    top_logprobs: int | None,
+) -> list[GenerationRequest]:
+    """The parts of a request: every choice of every prompt, side by side.
+
+    Args:
+        request: As it came.
+        body: Its body.
+        answer_id: Of the whole answer; its further choices are known as `answer_id-1` and so on.
+        endpoint: Which API it came through.
+        prompts: Token ids.
+        max_new_tokens: Most tokens of each choice.
+        vocabulary_size: Of the model, which biased tokens must be in.
+        top_logprobs: How many likeliest tokens to report with each; None for no log-probabilities.
+
+    Raises:
+        ApiError: A biased token is not in the vocabulary.
+    """
+    parts = [(prompt, sampling) for prompt in prompts for sampling in body.sampling(vocabulary_size)]
+    return [
+        GenerationRequest(
+            prompt,
+            Origin(answer_id if number == 0 else f"{answer_id}-{number}", endpoint, request.state.client_name),
+            max_new_tokens,
+            sampling,
+            body.stop or (),
+            top_logprobs,
+            request.state.arrived_s,
+            progress=body.includes_progress,
+        )
+        for number, (prompt, sampling) in enumerate(parts)
+    ]
 
 
 async def respond(
@@ -79,7 +128,7 @@ async def _whole(generations: Sequence[Generation], shape: AnswerShape) -> Respo
     async for index, item in interleave(generations):
         if isinstance(item, Finish):
             finishes[index] = item
-        else:
+        elif isinstance(item, Piece):
             pieces[index].append(item)
     choices = [
         Choice(finishes[index], "".join(p.text for p in own), [token for p in own for token in p.tokens])
@@ -97,6 +146,9 @@ async def _events(generations: Sequence[Generation], shape: AnswerShape, *, summ
         async for index, item in interleave(generations):
             if isinstance(item, Piece):
                 yield _event(shape.piece(index, item))
+                continue
+            if isinstance(item, Progress):
+                yield _event(shape.progress(index, item))
                 continue
             finishes[index] = item
             own = item.timings if len(generations) > 1 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,12 +18,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato import __version__
 from legato.runtime.client import FailedState, LoadingState, ReadyState, StoppedState
-from legato.server import openai_chat, openai_completions
+from legato.server import openai_chat, openai_completions, telemetry_api
 from legato.server.access import AccessMiddleware, KnownHosts
 from legato.server.errors import install_error_handlers
 from legato.server.service import Service
 from legato.server.sse import ClientGoneError
 from legato.settings import Settings
+from legato.telemetry.utilisation import Utilisation
 
 
 def create_app(settings: Settings, service: Service) -> FastAPI:
@@ -36,6 +38,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
 
     app = FastAPI(title="Legato", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
+    app.state.utilisation = Utilisation(lambda: [os.getpid(), *filter(None, [service.engine.worker_pid])])
     install_error_handlers(app)
 
     @app.exception_handler(ClientGoneError)
@@ -45,6 +48,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
 
     app.include_router(openai_chat.router)
     app.include_router(openai_completions.router)
+    app.include_router(telemetry_api.router)
     _add_model_routes(app, service)
     app.add_middleware(
         AccessMiddleware,
@@ -86,17 +90,17 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     @app.get("/health")
     async def health() -> JSONResponse:
         """200 when the model answers; 503 with `loading`, `failed` or `stopping` when not."""
-        state = service.state
-        match state:
+        body: dict[str, Any] = {"status": service.state_name, "model": service.name}
+        match service.state:
             case ReadyState():
-                return JSONResponse({"status": "ok", "model": service.name})
+                return JSONResponse(body)
             case LoadingState(share=share, reason=reason):
-                body: dict[str, Any] = {"status": "loading", "model": service.name, "progress": round(share, 3)}
+                body["progress"] = round(share, 3)
                 return JSONResponse(body | ({"reason": reason} if reason else {}), 503)
             case FailedState(reason=reason):
-                return JSONResponse({"status": "failed", "model": service.name, "reason": reason}, 503)
+                return JSONResponse(body | {"reason": reason}, 503)
             case StoppedState():
-                return JSONResponse({"status": "stopping", "model": service.name}, 503)
+                return JSONResponse(body, 503)
 
     @app.get("/v1/models")
     async def list_models() -> dict[str, Any]:

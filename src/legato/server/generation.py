@@ -10,9 +10,12 @@ from typing import Literal
 
 from legato.engine.sampler import SamplingParameters
 from legato.engine.vocabulary import Tokens, Vocabulary
-from legato.runtime.client import Ended, EngineClient, Token
+from legato.runtime.client import Ended, EngineClient, PromptRead, Token
 from legato.server.errors import ApiError
+from legato.server.recorder import Recorder
 from legato.server.text import AnswerText, Piece
+from legato.telemetry.live import prefill_left_ms
+from legato.telemetry.record import EndReason, Origin
 from legato.telemetry.timeline import Timings
 
 FinishReason = Literal["stop", "length"]
@@ -23,11 +26,26 @@ class GenerationRequest:
     """What to answer, and how."""
 
     prompt: Tokens
+    origin: Origin
     max_new_tokens: int
     sampling: SamplingParameters
     stops: Sequence[str] = ()
     top_logprobs: int | None = None
     arrived_s: float | None = None
+    progress: bool = False
+    """Tell while the prompt is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the prompt is read."""
+
+    read_tokens: int
+    """Those that were cached included."""
+    cached_tokens: int
+    prompt_tokens: int
+    left_ms: float | None
+    """Estimated time until all is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,49 +62,86 @@ class Finish:
 class Generation:
     """A submitted request: iterate over its pieces of text; the last item is its `Finish`.
 
+    Args:
+        engine: Where it is answered.
+        vocabulary: Of the model.
+        recorder: Told of its end, once, whatever the end is.
+        request: What to answer.
+
     Raises:
         NotReadyError: No model is ready.
         QueueFullError: Too many requests wait.
     """
 
-    def __init__(self, engine: EngineClient, vocabulary: Vocabulary, request: GenerationRequest) -> None:
+    def __init__(
+        self, engine: EngineClient, vocabulary: Vocabulary, recorder: Recorder, request: GenerationRequest
+    ) -> None:
         self._text = AnswerText(vocabulary, request.stops)
+        self._recorder = recorder
+        self._recorded = False
+        self._progress = request.progress
         self._stream = engine.submit(
             request.prompt,
+            origin=request.origin,
             max_new_tokens=request.max_new_tokens,
             sampling=request.sampling,
             top_logprobs=request.top_logprobs,
             arrived_s=request.arrived_s,
         )
+        recorder.submitted(self._stream.submit.id, request.origin)
 
     def cancel(self) -> None:
         """Free what it holds in the engine, if it has not ended."""
         self._stream.cancel()
+        self._record("cancelled")
 
-    async def __aiter__(self) -> AsyncIterator[Piece | Finish]:
-        """Pieces of text, then the end.
+    async def __aiter__(self) -> AsyncIterator[Piece | Progress | Finish]:
+        """Pieces of text, then the end; before them how far the prompt is read, if that is wanted.
 
         Raises:
             ApiError: The engine failed at this request.
         """
         text = self._text
-        times = self._stream.timeline.token_times_s
+        timeline = self._stream.timeline
+        end: EndReason = "cancelled"
+        error = ""
         reason: FinishReason = "stop"
-        with self._stream as stream:
-            async for event in stream:
-                if isinstance(event, Token):
-                    times.append(time.monotonic())
-                    if piece := text.feed(event.token, event.logprobs):
-                        yield piece
-                    if text.stopped:
-                        break
-                elif isinstance(event, Ended):
-                    if event.reason == "failed":
-                        raise ApiError(500, event.error, code="engine_failed")
-                    reason = event.reason
-            if not text.stopped and (piece := text.finish()):
-                yield piece
-        yield self._finish("stop" if text.stopped else reason)
+        try:
+            with self._stream as stream:
+                async for event in stream:
+                    if isinstance(event, Token):
+                        timeline.add_token(time.monotonic(), event.stretch)
+                        if piece := text.feed(event.token, event.logprobs):
+                            yield piece
+                        if text.stopped:
+                            break
+                    elif isinstance(event, PromptRead):
+                        if self._progress:
+                            yield self._progress_now()
+                    elif isinstance(event, Ended):
+                        if event.reason == "failed":
+                            end, error = "failed", event.error
+                            raise ApiError(500, event.error, code="engine_failed")
+                        reason = event.reason
+                if not text.stopped and (piece := text.finish()):
+                    yield piece
+            end = reason = "stop" if text.stopped else reason
+        finally:
+            # Whoever leaves early leaves it cancelled.
+            self._record(end, error)
+        yield self._finish(reason)
+
+    def _record(self, end: EndReason, error: str = "") -> None:
+        if not self._recorded:
+            self._recorded = True
+            # The engine ended it before its last tokens had left.
+            self._stream.timeline.ended_s = time.monotonic()
+            self._recorder.ended(self._stream.origin, self._stream.timeline, end, error)
+
+    def _progress_now(self) -> Progress:
+        timeline = self._stream.timeline
+        left_ms = prefill_left_ms(timeline.chunks, timeline.prompt_tokens)
+        return Progress(timeline.read_tokens, timeline.cached_tokens, timeline.prompt_tokens, left_ms)
 
     def _finish(self, reason: FinishReason) -> Finish:
         timeline = self._stream.timeline
@@ -99,7 +154,7 @@ class Generation:
         )
 
 
-async def interleave(generations: Sequence[Generation]) -> AsyncIterator[tuple[int, Piece | Finish]]:
+async def interleave(generations: Sequence[Generation]) -> AsyncIterator[tuple[int, Piece | Progress | Finish]]:
     """The items of several generations as they come, each with its generation's index.
 
     Raises:
@@ -109,7 +164,7 @@ async def interleave(generations: Sequence[Generation]) -> AsyncIterator[tuple[i
         async for item in generations[0]:
             yield 0, item
         return
-    items: asyncio.Queue[tuple[int, Piece | Finish | ApiError]] = asyncio.Queue()
+    items: asyncio.Queue[tuple[int, Piece | Progress | Finish | ApiError]] = asyncio.Queue()
 
     async def forward(index: int, generation: Generation) -> None:
         try:

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from legato.engine.vocabulary import Vocabulary
-from legato.server.answer import Choice, respond
-from legato.server.generation import Finish, GenerationRequest
+from legato.server.answer import Choice, generation_requests, respond
+from legato.server.generation import Finish, Progress
 from legato.server.requests import ChatRequest
 from legato.server.responses import (
     ChatChoice,
@@ -21,6 +21,7 @@ from legato.server.responses import (
     Delta,
     Message,
     chat_logprobs,
+    prompt_progress,
     usage_of,
 )
 from legato.server.service import Service
@@ -39,24 +40,31 @@ async def create_chat_completion(request: Request, body: ChatRequest) -> Respons
         body.messages, continue_final=bool(body.continue_final_message), variables=body.chat_template_kwargs or {}
     )
     limit = body.answer_limit or service.model.context_tokens
+    answer_id = f"chatcmpl-{uuid.uuid4().hex}"
     generations = service.submit_all(
-        [
-            GenerationRequest(prompt, limit, sampling, body.stop or (), body.logprob_count, request.state.arrived_s)
-            for sampling in body.sampling(service.language.vocabulary.size)
-        ],
+        generation_requests(
+            request,
+            body,
+            answer_id,
+            "chat",
+            [prompt],
+            limit,
+            vocabulary_size=service.language.vocabulary.size,
+            top_logprobs=body.logprob_count,
+        ),
         param="messages",
     )
-    shape = _ChatShape(service.name, service.language.vocabulary, len(generations))
+    shape = _ChatShape(answer_id, service.name, service.language.vocabulary, len(generations))
     return await respond(request, generations, shape, stream=bool(body.stream), summary=body.includes_usage)
 
 
 class _ChatShape:
     """Bodies of one chat answer."""
 
-    def __init__(self, model: str, vocabulary: Vocabulary, choices: int) -> None:
+    def __init__(self, answer_id: str, model: str, vocabulary: Vocabulary, choices: int) -> None:
         self._vocabulary = vocabulary
         self._choices = choices
-        self._id = f"chatcmpl-{uuid.uuid4().hex}"
+        self._id = answer_id
         self._created = int(time.time())
         self._model = model
 
@@ -66,6 +74,11 @@ class _ChatShape:
     def piece(self, index: int, piece: Piece) -> ChatChunk:
         logprobs = chat_logprobs(self._vocabulary, piece.tokens)
         return self._chunk(ChunkChoice(index, Delta(content=piece.text), None, logprobs))
+
+    def progress(self, index: int, progress: Progress) -> ChatChunk:
+        body = self._chunk()
+        body.prompt_progress = prompt_progress(index, progress)
+        return body
 
     def finish(self, index: int, finish: Finish, own: Timings | None, total: Timings | None) -> ChatChunk:
         chunk = self._chunk(ChunkChoice(index, Delta(), finish.reason, timings=own))

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from legato.engine.vocabulary import Tokens, Vocabulary
-from legato.server.answer import Choice, respond
+from legato.server.answer import Choice, generation_requests, respond
 from legato.server.errors import ApiError
-from legato.server.generation import Finish, GenerationRequest
+from legato.server.generation import Finish, Progress
 from legato.server.requests import CompletionRequest
-from legato.server.responses import Completion, CompletionChoice, completion_logprobs, usage_of
+from legato.server.responses import Completion, CompletionChoice, completion_logprobs, prompt_progress, usage_of
 from legato.server.service import Service
 from legato.server.text import Piece
 from legato.telemetry.timeline import Timings
@@ -32,17 +32,23 @@ async def create_completion(request: Request, body: CompletionRequest) -> Respon
     prompts = await _tokens(service, body)
     limit = body.max_tokens or service.model.context_tokens
     vocabulary = service.language.vocabulary
-    samplings = body.sampling(vocabulary.size)
+    answer_id = f"cmpl-{uuid.uuid4().hex}"
     generations = service.submit_all(
-        [
-            GenerationRequest(prompt, limit, sampling, body.stop or (), body.logprobs, request.state.arrived_s)
-            for prompt in prompts
-            for sampling in samplings
-        ],
+        generation_requests(
+            request,
+            body,
+            answer_id,
+            "completions",
+            prompts,
+            limit,
+            vocabulary_size=vocabulary.size,
+            top_logprobs=body.logprobs,
+        ),
         param="prompt",
     )
-    echoes = [_text(vocabulary, prompt) if body.echo else "" for prompt in prompts for _ in samplings]
-    shape = _TextShape(service.name, vocabulary, echoes, len(prompts))
+    choices = len(generations) // len(prompts)
+    echoes = [_text(vocabulary, prompt) if body.echo else "" for prompt in prompts for _ in range(choices)]
+    shape = _TextShape(answer_id, service.name, vocabulary, echoes, len(prompts))
     return await respond(request, generations, shape, stream=bool(body.stream), summary=body.includes_usage)
 
 
@@ -69,11 +75,11 @@ def _text(vocabulary: Vocabulary, prompt: Tokens) -> str:
 class _TextShape:
     """Bodies of one completion. `echoes` is the text before each choice."""
 
-    def __init__(self, model: str, vocabulary: Vocabulary, echoes: Sequence[str], prompts: int) -> None:
+    def __init__(self, answer_id: str, model: str, vocabulary: Vocabulary, echoes: Sequence[str], prompts: int) -> None:
         self._vocabulary = vocabulary
         self._echoes = echoes
         self._prompts = prompts
-        self._id = f"cmpl-{uuid.uuid4().hex}"
+        self._id = answer_id
         self._created = int(time.time())
         self._model = model
 
@@ -83,6 +89,11 @@ class _TextShape:
     def piece(self, index: int, piece: Piece) -> Completion:
         logprobs = completion_logprobs(self._vocabulary, piece.tokens, len(self._echoes[index]))
         return self._body(CompletionChoice(index, piece.text, None, logprobs))
+
+    def progress(self, index: int, progress: Progress) -> Completion:
+        body = self._body()
+        body.prompt_progress = prompt_progress(index, progress)
+        return body
 
     def finish(self, index: int, finish: Finish, own: Timings | None, total: Timings | None) -> Completion:
         body = self._body(CompletionChoice(index, "", finish.reason, None, own))

@@ -68,6 +68,8 @@ class StreamOptions(BaseModel):
 
     include_usage: bool | None = None
     """Send a last chunk with the token counts."""
+    include_progress: bool | None = None
+    """Send chunks without choices that tell how far the prompt is read."""
     include_obfuscation: Literal[False] | None = None
     """Padding against eavesdroppers, which there is none of."""
 
@@ -142,6 +144,11 @@ class CommonRequest(BaseModel):
     def includes_usage(self) -> bool:
         """Whether a stream ends with the token counts."""
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def includes_progress(self) -> bool:
+        """True if the stream is to tell how far the prompt is read."""
+        return bool(self.stream_options and self.stream_options.include_progress)
 
     def sampling(self, vocabulary_size: int) -> list[SamplingParameters]:
         """Parameters of each choice: the same but for their seeds, which count up from the wanted one.

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from legato.engine.vocabulary import Vocabulary
-from legato.server.generation import Finish, FinishReason
+from legato.server.generation import Finish, FinishReason, Progress
 from legato.server.text import ChosenToken
 from legato.telemetry.timeline import Timings
 
@@ -100,6 +100,20 @@ class ChunkChoice(msgspec.Struct, omit_defaults=True):
     timings: Timings | None = None
 
 
+class PromptProgress(msgspec.Struct):
+    """How far the prompt is read: in chunks of their own, for clients that asked."""
+
+    index: int
+    """Of the choice."""
+    total: int
+    """Tokens of the prompt."""
+    processed: int
+    """Those whose KV state is there, cached ones included."""
+    cached: int
+    left_ms: float | None
+    """Estimated time until all is read."""
+
+
 class ChatChunk(msgspec.Struct, omit_defaults=True):
     """One event of a streamed chat."""
 
@@ -110,6 +124,7 @@ class ChatChunk(msgspec.Struct, omit_defaults=True):
     choices: list[ChunkChoice]
     usage: Usage | None = None
     timings: Timings | None = None
+    prompt_progress: PromptProgress | None = None
 
 
 class CompletionLogprobs(msgspec.Struct):
@@ -141,6 +156,12 @@ class Completion(msgspec.Struct, omit_defaults=True):
     choices: list[CompletionChoice]
     usage: Usage | None = None
     timings: Timings | None = None
+    prompt_progress: PromptProgress | None = None
+
+
+def prompt_progress(index: int, progress: Progress) -> PromptProgress:
+    """The API's shape of a prompt's progress."""
+    return PromptProgress(index, progress.prompt_tokens, progress.read_tokens, progress.cached_tokens, progress.left_ms)
 
 
 def usage_of(finishes: Sequence[Finish], prompts: int) -> Usage:

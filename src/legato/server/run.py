@@ -8,7 +8,9 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import platformdirs
 import uvicorn
 from fastapi import FastAPI
 
@@ -21,9 +23,12 @@ from legato.server.access import check_exposure
 from legato.server.app import create_app
 from legato.server.service import Service
 from legato.settings import Settings
+from legato.telemetry.history import History
+from legato.telemetry.spans import SpanExporter
 
 OVERTIME_S = 5.0
 """Time beyond the grace for last events to reach their clients."""
+DAY_S = 86_400
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -47,15 +52,28 @@ def make_service(settings: Settings, model: LocalModel) -> Service:
         policy=settings.policy,
         chunk=settings.chunk,
         joined_calls=settings.joined_calls,
+        record_calls=not settings.no_telemetry,
         log_level=logging.DEBUG if settings.verbose else logging.ERROR,
     )
+    template = read_template(settings.chat_template) if settings.chat_template is not None else None
+    name = settings.alias or model.name
     return Service(
-        settings.alias or model.name,
+        name,
         model.path,
         engine,
         max_queue=settings.max_queue,
-        chat_template=read_template(settings.chat_template) if settings.chat_template is not None else None,
+        gap_target_s=settings.gap_target_ms / 1000,
+        chat_template=template,
+        history=_open_history(settings),
+        spans=SpanExporter.from_environment(),
     )
+
+
+def _open_history(settings: Settings) -> History | None:
+    if settings.no_telemetry or settings.history == "off":
+        return None
+    path = Path(settings.history) if settings.history else platformdirs.user_state_path("legato") / "history.sqlite"
+    return History.open(path, max_age_s=settings.history_days * DAY_S, max_bytes=int(settings.history_mib * 2**20))
 
 
 def listen(settings: Settings) -> socket.socket:

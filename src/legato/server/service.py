@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from legato import __version__
 from legato.chat.errors import MessageError
 from legato.chat.messages import read_messages
 from legato.chat.template import ChatTemplate
@@ -32,6 +34,10 @@ from legato.runtime.client import (
 from legato.runtime.messages import EngineSettings, ModelInfo
 from legato.server.errors import ApiError
 from legato.server.generation import Generation, GenerationRequest
+from legato.server.recorder import Recorder
+from legato.telemetry.history import History
+from legato.telemetry.metrics import Live, Metrics
+from legato.telemetry.spans import SpanExporter
 
 RETRY_AFTER_LOADING_S = 2
 
@@ -53,17 +59,32 @@ class Service:
         path: Its file.
         engine: Settings of its engine.
         max_queue: Requests that may wait.
+        gap_target_s: A longer gap between tokens is a stall.
         chat_template: A Jinja template's text instead of the model's own.
+        history: Remembers ended requests beyond the server's life.
+        spans: Sends ended requests to a collector.
     """
 
     def __init__(
-        self, name: str, path: Path, engine: EngineSettings, *, max_queue: int, chat_template: str | None = None
+        self,
+        name: str,
+        path: Path,
+        engine: EngineSettings,
+        *,
+        max_queue: int,
+        gap_target_s: float,
+        chat_template: str | None = None,
+        history: History | None = None,
+        spans: SpanExporter | None = None,
     ) -> None:
         self.name = name
         """What clients call the model."""
         self.created_s = int(time.time())
         """When the service was made, in seconds since 1970."""
-        self.engine = EngineClient(engine, max_queue=max_queue)
+        metrics = Metrics(self._live, processes=self._processes, build={"version": __version__})
+        self.recorder = Recorder(name, metrics, history, spans)
+        """What is known of requests and calls."""
+        self.engine = EngineClient(engine, max_queue=max_queue, gap_target_s=gap_target_s, on_call=self.recorder.call)
         """Where prompts are read and answers written."""
         self._path = path
         self._template_override = chat_template
@@ -103,6 +124,7 @@ class Service:
         if self._loading is not None:
             await self._loading
         await self.engine.close()
+        await asyncio.to_thread(self.recorder.close)
 
     async def _load_language(self) -> None:
         try:
@@ -158,6 +180,36 @@ class Service:
                 param="model",
                 code="model_not_found",
             )
+
+    @property
+    def state_name(self) -> str:
+        """The state in a word: ok, loading, failed or stopping."""
+        return {ReadyState: "ok", LoadingState: "loading", FailedState: "failed", StoppedState: "stopping"}[
+            type(self.state)
+        ]
+
+    def _live(self) -> Live | None:
+        cells = self.kv_cells
+        if cells is None:
+            return None
+        started = sum(request.started for request in self.engine.requests)
+        return Live(started, self.engine.active - started, self.kv_cells_used, cells)
+
+    def _processes(self) -> dict[str, int]:
+        worker = self.engine.worker_pid
+        return {"server": os.getpid(), **({"engine": worker} if worker else {})}
+
+    @property
+    def kv_cells(self) -> int | None:
+        """Tokens that the engine's KV cells have room for; None while no model is ready."""
+        state = self.state
+        return state.model.context_tokens * state.model.parallel if isinstance(state, ReadyState) else None
+
+    @property
+    def kv_cells_used(self) -> int:
+        """Cells that hold tokens of requests that have not ended."""
+        timelines = [request.timeline for request in self.engine.requests if request.started]
+        return sum(timeline.read_tokens + len(timeline.token_times_s) for timeline in timelines)
 
     # Requests
 
@@ -231,7 +283,7 @@ class Service:
         generations: list[Generation] = []
         try:
             for request in requests:
-                generations.append(Generation(self.engine, vocabulary, request))  # noqa: PERF401 - kept if one fails
+                generations.append(Generation(self.engine, vocabulary, self.recorder, request))  # noqa: PERF401 - kept if one fails
         except Exception as error:
             for generation in generations:
                 generation.cancel()

@@ -9,53 +9,27 @@ from typing import Literal
 
 import msgspec
 
-from legato.telemetry.parts import Cause, Parts
-from legato.telemetry.timeline import Timings
+from legato.telemetry.calls import Call, Chunk
+from legato.telemetry.timeline import ChunkRead, Stall, Timings
+
+__all__ = ["Call", "Chunk", "ChunkRead", "EndReason", "LiveRequest", "Origin", "RequestRecord", "Stall"]
 
 EndReason = Literal["stop", "length", "cancelled", "failed"]
 """Why an answer ended: the model or a stop string, no more tokens allowed, the client went away, or an error."""
 
 
-class Chunk(msgspec.Struct, frozen=True, array_like=True):
-    """Prompt tokens of one request that one call read."""
-
-    request: int
-    """The engine's number of the request."""
-    start: int
-    """Position of the first of them: how deep in the prompt."""
-    tokens: int
+Endpoint = Literal["chat", "completions"]
+"""Which API a request came through."""
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True):
-    """One library call: what was in it and how long it took."""
+class Origin(msgspec.Struct, frozen=True):
+    """Who asked for what."""
 
-    begun_s: float
-    ended_s: float
-    """After sampling."""
-    decoded: list[int] = []
-    """Requests that got their next token, by the engine's number."""
-    chunks: list[Chunk] = []
-
-
-class Stall(msgspec.Struct, frozen=True):
-    """A gap between two tokens that was longer than the gap target."""
-
-    at_ms: float
-    """When the gap began."""
-    gap_ms: float
-    cause: Cause
-    """The largest part beside the answer's own decode; `own_decode` if that alone was too long."""
-    parts: Parts
-
-
-class ChunkRead(msgspec.Struct, frozen=True):
-    """A chunk of this request's own prompt."""
-
-    at_ms: float
-    took_ms: float
-    start: int
-    """Position of its first token."""
-    tokens: int
+    id: str
+    """As in the answer's body; `ID-1` and so on for further choices of one request."""
+    endpoint: Endpoint
+    client: str | None = None
+    """Name of the API key that sent it; None without one."""
 
 
 class RequestRecord(msgspec.Struct):
@@ -63,7 +37,7 @@ class RequestRecord(msgspec.Struct):
 
     id: str
     """As in the answer's body; `ID-1` and so on for further choices of one request."""
-    endpoint: Literal["chat", "completions"]
+    endpoint: Endpoint
     model: str
     client: str | None
     """Name of the API key that sent it; None without one."""
@@ -88,7 +62,7 @@ class LiveRequest(msgspec.Struct):
     """A request that has not ended, as it is now."""
 
     id: str
-    endpoint: Literal["chat", "completions"]
+    endpoint: Endpoint
     client: str | None
     phase: Literal["load", "queue", "prefill", "decode"]
     since_ms: float

@@ -9,7 +9,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from legato.telemetry.parts import Parts
+import msgspec
+
+from legato.telemetry.attribution import Stretch
+from legato.telemetry.calls import Call
+from legato.telemetry.parts import CAUSES, Cause, Parts, PartsSum
+
+LONGEST_STALLS = 20
+"""Stalls that are kept of one answer."""
+
+
+class Stall(msgspec.Struct, frozen=True):
+    """A gap between two tokens that was longer than the gap target."""
+
+    at_ms: float
+    """When the gap began."""
+    gap_ms: float
+    cause: Cause
+    """The largest of the parts."""
+    parts: Parts
+
+
+class ChunkRead(msgspec.Struct, frozen=True):
+    """A chunk of this request's own prompt."""
+
+    at_ms: float
+    took_ms: float
+    start: int
+    """Position of its first token."""
+    tokens: int
 
 
 @dataclass(slots=True)
@@ -29,6 +57,67 @@ class Timeline:
     """When each token of the answer left the server."""
     ended_s: float | None = None
     """The answer ended."""
+    gap_target_s: float = 0.1
+    """A longer gap is a stall."""
+    behind: list[str] = field(default_factory=list)
+    """Requests that were running or waiting when this one had to wait: public ids."""
+    chunks: list[ChunkRead] = field(default_factory=list)
+    """How the prompt was read."""
+    longest_gap_s: float = 0.0
+    stalls: list[Stall] = field(default_factory=list)
+    """The longest ones, longest first."""
+    stall_count: int = 0
+    stalled_s: float = 0.0
+    """All stalls added up."""
+    prefill_parts: Parts | None = None
+    """Where the time from admission to the first token went."""
+    decode_parts: PartsSum = field(default_factory=PartsSum)
+    """Where the gaps went, added up."""
+    _delivery_s: float = 0.0
+    """How long the latest token took from the engine to leaving the server."""
+
+    @property
+    def read_tokens(self) -> int:
+        """Prompt tokens whose KV state is there."""
+        if self.token_times_s:
+            return self.prompt_tokens
+        return self.chunks[-1].start + self.chunks[-1].tokens if self.chunks else self.cached_tokens
+
+    def add_token(self, left_s: float, stretch: Stretch | None) -> None:
+        """A token left the server.
+
+        Args:
+            left_s: When.
+            stretch: What the engine did for it since the token before, or since admission; None if that is unknown.
+        """
+        gap_s = left_s - self.token_times_s[-1] if self.token_times_s else None
+        self.token_times_s.append(left_s)
+        if gap_s is not None and gap_s > self.longest_gap_s:
+            self.longest_gap_s = gap_s
+        if stretch is None:
+            return
+        delivery_s = left_s - stretch.until_s
+        if gap_s is None:
+            self.prefill_parts = stretch.parts(delivery_s)
+        else:
+            parts = stretch.parts(delivery_s - self._delivery_s)
+            self.decode_parts.add(parts)
+            if gap_s > self.gap_target_s:
+                self._add_stall(gap_s, left_s, parts)
+        self._delivery_s = delivery_s
+
+    def add_chunk(self, call: Call, start: int, tokens: int) -> None:
+        """A call read a part of the prompt."""
+        took_ms = _ms((call.ended_s - call.begun_s) * tokens / sum(chunk.tokens for chunk in call.chunks))
+        self.chunks.append(ChunkRead(_ms(call.begun_s - self.arrived_s), took_ms, start, tokens))
+
+    def _add_stall(self, gap_s: float, left_s: float, parts: Parts) -> None:
+        self.stall_count += 1
+        self.stalled_s += gap_s
+        stall = Stall(_ms(left_s - gap_s - self.arrived_s), _ms(gap_s), stall_cause(parts), parts)
+        self.stalls.append(stall)
+        self.stalls.sort(key=lambda stall: stall.gap_ms, reverse=True)
+        del self.stalls[LONGEST_STALLS:]
 
     def timings(self) -> Timings:
         """The measures of an ended request. What never came counts as lasting until the end."""
@@ -54,6 +143,10 @@ class Timeline:
             itl_p95_ms=_ms(percentile(gaps, 95)) if gaps else None,
             itl_max_ms=_ms(gaps[-1]) if gaps else None,
             total_ms=_ms(ended - self.arrived_s),
+            prefill_parts=self.prefill_parts,
+            decode_parts=self.decode_parts.total() if gaps and self.prefill_parts else None,
+            stalls=self.stall_count,
+            stalled_ms=_ms(self.stalled_s),
         )
 
     def _latest(self) -> float:
@@ -99,6 +192,11 @@ class Timings:
     """Gaps longer than the gap target."""
     stalled_ms: float = 0.0
     """Those gaps, added up."""
+
+
+def stall_cause(parts: Parts) -> Cause:
+    """What a stall is charged to: its largest part."""
+    return max(CAUSES, key=parts.of)
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

@@ -1,0 +1,159 @@
+"""Sends one request after another and measures each; whatever goes wrong is a measurement too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import httpx
+import msgspec
+
+from legato.bench.ollama import Ollama
+from legato.bench.openai import OpenAi
+from legato.bench.reading import Dialect, Reading, Request, Sampling, WrongAnswerError, sentence_of
+from legato.bench.results import Measured
+from legato.bench.target import Target
+
+LAST_BYTES_S = 1.0
+"""How long a connection may stay open behind a complete answer; a longer wait tells nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request."""
+
+    measured: Measured
+    text: str
+
+
+def http_client() -> httpx.AsyncClient:
+    """Connections for any number of people.
+
+    The environment's proxies are left out, as their times are not the server's. Connections are dropped before
+    servers, which commonly wait 5 s, drop them: a request must not meet a closing one.
+    """
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
+    return httpx.AsyncClient(timeout=None, limits=limits, trust_env=False)
+
+
+class Client:
+    """Measures requests to one target.
+
+    Args:
+        target: Whom to ask.
+        http: Connections; without time limits, which are watched here.
+        sampling: What is the same for all requests.
+        timeout_s: Silence after which a request counts as hung; comments that keep a connection alive are silence.
+    """
+
+    def __init__(self, target: Target, http: httpx.AsyncClient, sampling: Sampling, timeout_s: float = 120.0) -> None:
+        self.sampling = sampling
+        self.requests: list[Measured] = []
+        """All that were sent, in that order; they fill up as the answers come."""
+        self._target = target
+        self._http = http
+        self._timeout_s = timeout_s
+        self._dialect: Dialect = OpenAi() if target.api == "openai" else Ollama()
+        self._began = perf_counter()
+
+    def start(self) -> None:
+        """Begin the run: forget the warm-up, and count times from now on."""
+        self.requests = []
+        self._began = perf_counter()
+
+    async def ask(self, request: Request) -> Answer:
+        """Send a request and read its answer to the end. Never raises for what a server does.
+
+        Cancelled, it hangs up, which the measurement says.
+        """
+        body = msgspec.json.encode(self._dialect.body(self._target, request, self.sampling))
+        sent = perf_counter()
+        measured = Measured(
+            role=request.role,
+            round=request.round,
+            depth=request.depth,
+            wanted_tokens=request.wanted_tokens,
+            sent_s=sent - self._began,
+        )
+        self.requests.append(measured)
+        reading = Reading(measured, request.started)
+        try:
+            await self._exchange(body, reading, sent)
+        except asyncio.CancelledError:
+            measured.hung_up = not reading.finished
+            raise
+        except TimeoutError:
+            if not reading.finished:
+                measured.error = f"No event came for {self._timeout_s:g} s."
+        except WrongAnswerError as error:
+            measured.error = str(error)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            if not reading.finished:
+                measured.error = _lost(error, reading)
+        else:
+            if not reading.finished:
+                measured.error = "The stream ended before the answer did."
+        _judge(measured)
+        return Answer(measured, "".join(reading.text))
+
+    async def _exchange(self, body: bytes, reading: Reading, sent: float) -> None:
+        headers = {"Content-Type": "application/json", **self._target.headers}
+        url = self._target.url + self._dialect.path
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._timeout_s) as limit:
+            async with self._http.stream("POST", url, content=body, headers=headers) as response:
+                if response.status_code != 200:
+                    raise WrongAnswerError(_refusal(response.status_code, await response.aread()))
+                if self._dialect.is_stream(response.headers.get("content-type", "")):
+                    await self._read_stream(
+                        response, reading, sent, lambda seconds: limit.reschedule(loop.time() + seconds)
+                    )
+                else:
+                    whole = await response.aread()
+                    self._dialect.read_whole(whole, reading, perf_counter() - sent)
+
+    async def _read_stream(
+        self, response: httpx.Response, reading: Reading, sent: float, wait: Callable[[float], None]
+    ) -> None:
+        """Read line by line; all lines that come together have the same time."""
+        rest = b""
+        events = reading.measured.event_s
+        async for chunk in response.aiter_bytes():
+            at_s = perf_counter() - sent
+            *lines, rest = (rest + chunk).split(b"\n")
+            known, was_finished = len(events), reading.finished
+            for line in lines:
+                self._dialect.read_line(line, reading, at_s)
+            if reading.finished:
+                if not was_finished:
+                    wait(LAST_BYTES_S)
+            elif len(events) > known:
+                wait(self._timeout_s)
+        if rest:
+            self._dialect.read_line(rest, reading, perf_counter() - sent)
+
+
+def _judge(measured: Measured) -> None:
+    """An answer of several tokens in a single event was not streamed, whatever the server calls it."""
+    if len(measured.event_s) == 1 and (measured.answer_tokens or 0) > 1 and not measured.error:
+        measured.streamed = False
+
+
+def _refusal(status: int, body: bytes) -> str:
+    reason = ""
+    try:
+        answer: Any = msgspec.json.decode(body)
+        reason = sentence_of(answer["error"])
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        reason = body[:200].decode("utf-8", "replace").strip()
+    return f"The server refused with status {status}" + (f": {reason}" if reason else ".")
+
+
+def _lost(error: Exception, reading: Reading) -> str:
+    reason = str(error) or type(error).__name__
+    if reading.measured.event_s:
+        return f"The connection was cut off during the answer: {reason}."
+    return f"The connection failed: {reason}."

@@ -1,0 +1,156 @@
+"""Two saved runs side by side: which measures moved by more than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from legato.bench.results import BenchRun, Measured, TargetRun
+from legato.bench.statistics import (
+    Interval,
+    by_role,
+    median,
+    percentile,
+    prompt_rate,
+    ratio_of_medians,
+    total_s,
+    worst_gap_s,
+)
+from legato.errors import LegatoError
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One figure of a request. Each request gives one value, so that the values are independent of each other."""
+
+    name: str
+    unit: str
+    """ "s" or "tokens/s"."""
+    of: Callable[[Measured], float | None]
+    less_is_better: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measure of one target and role in both runs."""
+
+    target: str
+    role: str
+    measure: Measure
+    before: float
+    """Median over the requests of the first run, in the measure's unit."""
+    after: float
+    counts: tuple[int, int]
+    """Requests on each side that have the measure."""
+    interval: Interval
+
+    @property
+    def verdict(self) -> str:
+        """What the interval allows to say."""
+        if self.interval.low is None:
+            return "too few requests"
+        if not self.interval.shows_difference:
+            return "no difference shown"
+        return "better" if (self.interval.ratio < 1) == self.measure.less_is_better else "worse"
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Everything that two runs of one scenario say about each other."""
+
+    scenario: str
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What makes the runs less alike than they look, and what was in only one of them."""
+
+
+MEASURES = (
+    Measure("Prefill rate", "tokens/s", prompt_rate, less_is_better=False),
+    Measure("TTFT", "s", lambda request: request.ttft_s, less_is_better=True),
+    Measure("ITL, median", "s", lambda request: _gap(request, 50), less_is_better=True),
+    Measure("ITL, p95", "s", lambda request: _gap(request, 95), less_is_better=True),
+    Measure("ITL, longest", "s", worst_gap_s, less_is_better=True),
+    Measure("Output rate", "tokens/s", lambda request: request.output_rate, less_is_better=False),
+    Measure("Total", "s", total_s, less_is_better=True),
+)
+"""What is compared, in the order of a request's life."""
+
+
+def compare(before: BenchRun, after: BenchRun) -> Comparison:
+    """Match targets and roles by name and compare the medians of their requests.
+
+    Raises:
+        LegatoError: The runs are of different scenarios, or have no target in common.
+    """
+    if before.scenario != after.scenario:
+        raise LegatoError(
+            f"A run of `{before.scenario}` can't be compared with one of `{after.scenario}`: both must be of the same "
+            "scenario."
+        )
+    comparison = Comparison(before.scenario, notes=_differences(before, after))
+    first, second = ({run.target: run for run in side.runs} for side in (before, after))
+    if not first.keys() & second.keys():
+        raise LegatoError(
+            f"The runs have no target in common ({_names(first)} in the first, {_names(second)} in the second): "
+            "name the same server the same in both."
+        )
+    for name in [*first, *(name for name in second if name not in first)]:
+        if name not in first or name not in second:
+            comparison.notes.append(f"{name} is only in the {'first' if name in first else 'second'} run.")
+        else:
+            _compare_target(first[name], second[name], comparison)
+    return comparison
+
+
+def _compare_target(before: TargetRun, after: TargetRun, comparison: Comparison) -> None:
+    name = before.target
+    if before.model != after.model:
+        comparison.notes.append(f"{name} ran {before.model} in the first run and {after.model} in the second.")
+    first, second = by_role(before.requests), by_role(after.requests)
+    for role in [*first, *(role for role in second if role not in first)]:
+        if role not in first or role not in second:
+            comparison.notes.append(f"{name}: `{role}` is only in the {'first' if role in first else 'second'} run.")
+            continue
+        errors = [sum(bool(request.error) for request in side) for side in (first[role], second[role])]
+        if any(errors):
+            comparison.notes.append(
+                f"{name}, {role}: {errors[0]} of {len(first[role])} requests failed in the first run, {errors[1]} of "
+                f"{len(second[role])} in the second; their times are left out."
+            )
+        for measure in MEASURES:
+            row = _row(name, role, measure, first[role], second[role])
+            if row:
+                comparison.rows.append(row)
+
+
+def _row(target: str, role: str, measure: Measure, before: Sequence[Measured], after: Sequence[Measured]) -> Row | None:
+    """None if a side has no value above 0."""
+    first, second = (
+        [value for request in side if not request.error and (value := measure.of(request)) is not None]
+        for side in (before, after)
+    )
+    if not first or not second or median(first) <= 0:
+        return None
+    interval = ratio_of_medians(first, second)
+    return Row(target, role, measure, median(first), median(second), (len(first), len(second)), interval)
+
+
+def _differences(before: BenchRun, after: BenchRun) -> list[str]:
+    notes = [
+        f"The {which} run was interrupted." for which, run in (("first", before), ("second", after)) if not run.complete
+    ]
+    if before.machine != after.machine:
+        notes.append(f"The machines differ: {before.machine} / {after.machine}.")
+    for name in sorted(before.options.keys() | after.options.keys()):
+        first, second = (run.options.get(name, "unset") for run in (before, after))
+        if first != second:
+            notes.append(f"The option {name} differs: {first} / {second}.")
+    return notes
+
+
+def _gap(request: Measured, percent: float) -> float | None:
+    return percentile(request.gaps_s, percent) if request.gaps_s else None
+
+
+def _names(runs: dict[str, TargetRun]) -> str:
+    return ", ".join(runs) or "none"

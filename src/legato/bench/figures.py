@@ -1,0 +1,335 @@
+"""Which plots a run's report has, and what each of them shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from legato.bench.plots import NARROW, SERIES, WIDE, Axis, Chart, Lane, Lanes, Size, axis, clipped, timeline
+from legato.bench.results import BenchRun, Measured, TargetRun
+from legato.bench.statistics import (
+    ServiceTarget,
+    by_round,
+    end_s,
+    goodput,
+    median,
+    meets,
+    people,
+    role_group,
+    span_s,
+    worst_gap_s,
+)
+from legato.bench.table import duration, figure, limit, printable
+
+_MOST_LANES = 10
+_CURVE_POINTS = 240
+_TAIL_POINTS = 60
+_STALL_TIMES_MEDIAN = 3.0
+"""A gap is pointed at as a stall if it misses the gap target and is this many times the usual gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One entry of a legend."""
+
+    mark: str
+    """Class of its sample: a series, `waiting`, `reading` …"""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A plot with what it takes to read it."""
+
+    title: str
+    says: str
+    """One sentence: what it shows."""
+    keys: list[Key]
+    wide: str
+    """SVG for wide screens."""
+    narrow: str
+    """SVG for phones."""
+
+
+def figures(run: BenchRun) -> list[Figure]:
+    """The plots of a run, the most telling first. A plot without anything to draw is left out."""
+    drawn = [
+        _timeline(run) if run.scenario == "interference" else None,
+        _goodput(run) if run.scenario in ("crowd", "trace") else None,
+        _ttft_by_role(run) if run.scenario == "cache" else None,
+        _gaps(run),
+        _ttft(run) if run.scenario != "cache" else None,
+    ]
+    return [one for one in drawn if one]
+
+
+def series(index: int) -> str:
+    """The class that gives a target its colour."""
+    return f"s{index % SERIES}"
+
+
+def _gaps(run: BenchRun) -> Figure | None:
+    target = ServiceTarget.of(run.options)
+    each = [sorted(_chat_gaps(run, one)) for one in run.runs]
+    every = [gap for gaps in each for gap in gaps]
+    if not every:
+        return None
+    x = axis("gap between two pieces of text", [*every, target.gap_s], limit, log=True)
+    y = Axis("share of gaps up to this long", 0.0, 1.0, text=lambda share: f"{100 * share:.0f} %")
+
+    def draw(chart: Chart) -> None:
+        chart.upright(target.gap_s, f"target {limit(target.gap_s)}")
+        for index, gaps in enumerate(each):
+            if gaps:
+                chart.steps([(gaps[0], 0.0), *_cumulative(gaps)], index)
+                chart.dot(gaps[-1], 1.0, index, title=f"longest: {duration(gaps[-1])}")
+
+    keys = [
+        Key(series(index), f"{one.target}: median {duration(median(gaps))}, longest {duration(gaps[-1])}")
+        for index, (one, gaps) in enumerate(zip(run.runs, each, strict=True))
+        if gaps
+    ]
+    whose = "the chat's answers" if run.scenario == "interference" else "the answers"
+    says = (
+        f"How evenly {whose} came: the further left a curve rises, the shorter the gaps; a dot marks the longest gap."
+    )
+    return _both("Gaps between tokens (ITL)", says, keys, x, y, draw)
+
+
+def _chat_gaps(run: BenchRun, target: TargetRun) -> list[float]:
+    """In `interference` only the chat is being watched; elsewhere every answer counts."""
+    return [
+        gap
+        for request in target.requests
+        if not request.error and (run.scenario != "interference" or role_group(request.role) == "chat")
+        for gap in request.gaps_s
+    ]
+
+
+def _cumulative(gaps: Sequence[float]) -> list[tuple[float, float]]:
+    """The curve's points: few enough to draw, with the long tail, which matters, whole."""
+    count = len(gaps)
+    body, tail = max(0, count - _TAIL_POINTS), range(max(0, count - _TAIL_POINTS), count)
+    indices = [*range(0, body, max(1, body // _CURVE_POINTS)), *tail]
+    return [(gaps[index], (index + 1) / count) for index in indices]
+
+
+def _ttft(run: BenchRun) -> Figure | None:
+    points = [
+        [
+            (float(tokens), request.ttft_s, request)
+            for request in one.requests
+            if not request.error and request.ttft_s is not None and (tokens := request.prompt_tokens or request.depth)
+        ]
+        for one in run.runs
+    ]
+    every = [point for some in points for point in some]
+    if not every:
+        return None
+    x = axis("prompt length, tokens", [tokens for tokens, _, _ in every], lambda value: f"{value:,.0f}")
+    y = axis("time to first token (TTFT)", [ttft for _, ttft, _ in every], limit)
+
+    def draw(chart: Chart) -> None:
+        for index, some in enumerate(points):
+            for tokens, ttft, request in some:
+                title = _hint(run.runs[index], request.role, f"{tokens:,.0f} tokens, {duration(ttft)}")
+                chart.dot(tokens, ttft, index, hollow=_mostly_cached(request), title=title)
+
+    keys = [Key(series(index), one.target) for index, one in enumerate(run.runs) if points[index]]
+    if any(_mostly_cached(request) for _, _, request in every):
+        keys.append(Key("hollow-key", "more than half of the prompt was cached"))
+    says = "How long each request waited for its first token, by the length of its prompt; lower is better."
+    return _both("Time to first token by prompt length", says, keys, x, y, draw)
+
+
+def _mostly_cached(request: Measured) -> bool:
+    return (request.cached_tokens or 0) * 2 > (request.prompt_tokens or 0)
+
+
+def _goodput(run: BenchRun) -> Figure | None:
+    target = ServiceTarget.of(run.options)
+    each = [people(one.requests) for one in run.runs]
+    worst = [gap for requests in each for request in requests if (gap := worst_gap_s(request)) is not None]
+    if not worst:
+        return None
+    x = axis("gap target that every gap has to meet", [min(worst), max(worst), target.gap_s], limit, log=True)
+    curves = [_goodput_curve(requests, target.ttft_s, x) for requests in each]
+    y = axis("goodput, requests/s", [level for curve in curves for _, level in curve], _plain, log=False)
+
+    def draw(chart: Chart) -> None:
+        chart.upright(target.gap_s, f"target {limit(target.gap_s)}")
+        for index, curve in enumerate(curves):
+            chart.steps(curve, index)
+
+    keys = [
+        Key(series(index), f"{one.target}: {figure(goodput(requests, target.ttft_s, target.gap_s))}/s at the target")
+        for index, (one, requests) in enumerate(zip(run.runs, each, strict=True))
+    ]
+    says = (
+        f"Requests per second that began within {limit(target.ttft_s)} and kept every gap within the target, "
+        "from a strict target on the left to a loose one on the right; higher is better."
+    )
+    return _both("Goodput by gap target", says, keys, x, y, draw)
+
+
+def _goodput_curve(requests: Sequence[Measured], ttft_s: float, x: Axis) -> list[tuple[float, float]]:
+    """Goodput from the strictest target to the loosest; it rises where a request's longest gap begins to be allowed."""
+    span = span_s(requests)
+    if span <= 0:
+        return [(x.low, 0.0), (x.high, 0.0)]
+    needed = sorted(worst_gap_s(request) or 0.0 for request in requests if meets(request, ttft_s, math.inf))
+    rises = [(max(gap, x.low), number / span) for number, gap in enumerate(needed, 1)]
+    return [(x.low, 0.0), *rises, (x.high, len(needed) / span)]
+
+
+def _ttft_by_role(run: BenchRun) -> Figure | None:
+    """For requests whose prompts are alike, but not what a server already knows of them."""
+    points = [
+        (index, request.role, request.ttft_s)
+        for index, one in enumerate(run.runs)
+        for request in one.requests
+        if not request.error and request.ttft_s is not None
+    ]
+    if not points:
+        return None
+    roles = list(dict.fromkeys(role for _, role, _ in points))
+    # The first role at the top, each target a little lower than the one before.
+    rows = {role: len(roles) - number for number, role in enumerate(roles)}
+    names = {float(row): clipped(printable(role), 80) for role, row in rows.items()}
+    x = axis("time to first token (TTFT)", [ttft for _, _, ttft in points], limit)
+    y = Axis("", 0.4, len(roles) + 0.6, text=lambda row: names[row], fixed=tuple(names))
+
+    def draw(chart: Chart) -> None:
+        for index, role, ttft in points:
+            below = 0.5 * ((index + 0.5) / len(run.runs) - 0.5)
+            chart.dot(ttft, rows[role] - below, index, title=_hint(run.runs[index], role, duration(ttft)))
+
+    keys = [Key(series(index), run.runs[index].target) for index in sorted({index for index, _, _ in points})]
+    says = (
+        "How long requests waited for their first token: when their text was new (cold), at once again, in turns with "
+        "somebody else's (other), and after a pause; further left is better."
+    )
+    return _both("Time to first token by what was read before", says, keys, x, y, draw, left=92)
+
+
+def _timeline(run: BenchRun) -> Figure | None:
+    target = ServiceTarget.of(run.options)
+    chosen = [_typical_round(one) for one in run.runs]
+    groups = [
+        _lanes(one, requests, target.gap_s) for one, requests in zip(run.runs, chosen, strict=True) if one.requests
+    ]
+    ends = [lane.end for group in groups for lane in group.lanes]
+    if not ends:
+        return None
+    high = max(*ends, 0.1)
+    x = Axis("time since the first request", 0.0, high, text=limit)
+    told = any(lane.reading is not None for group in groups for lane in group.lanes)
+    keys = [
+        *([Key("waiting", "waiting")] if told else []),
+        Key("reading", "reading its prompt" if told else "waiting or reading its prompt"),
+        Key("tokens-key", "writing, a tick for each piece of text"),
+    ]
+    if any(lane.stall for group in groups for lane in group.lanes):
+        keys.append(Key("stall", "stall: the chat's longest gap"))
+    keys.append(Key("band", "the document is being read"))
+    if any(lane.failed for group in groups for lane in group.lanes):
+        keys.append(Key("failed-key", "failed"))
+    title = "What everyone saw"
+    says = (
+        "A chat is being answered when another client sends a long document: a hole in the chat's row of ticks is the "
+        "time for which its reader saw nothing new."
+    )
+    if any(len(by_round(one.requests)) > 1 for one in run.runs):
+        says += " Of each target's rounds, this is the one in the middle by the chat's longest gap."
+    wide, narrow = (timeline(size, groups, x, f"{title}. {says}") for size in (WIDE, NARROW))
+    return Figure(title, says, keys, wide, narrow)
+
+
+def _typical_round(run: TargetRun) -> list[Measured]:
+    """The round in the middle by the chat's longest gap: neither the best nor the worst stands for the target."""
+    rounds = list(by_round(run.requests).values())
+    if not rounds:
+        return []
+    ranked = sorted(rounds, key=_worst_of_chats)
+    return ranked[(len(ranked) - 1) // 2]
+
+
+def _worst_of_chats(requests: Sequence[Measured]) -> float:
+    return max((worst_gap_s(request) or 0.0 for request in requests if role_group(request.role) == "chat"), default=0.0)
+
+
+def _lanes(run: TargetRun, requests: Sequence[Measured], gap_s: float) -> Lanes:
+    origin = min(request.sent_s for request in requests)
+    document = next((request for request in requests if request.role == "document"), None)
+    band = None
+    if document:
+        read = document.sent_s + document.ttft_s if document.ttft_s is not None else end_s(document)
+        band = (document.sent_s - origin, read - origin)
+    count = len(by_round(run.requests))
+    title = run.target + (f", round {requests[0].round + 1} of {count}" if count > 1 else "")
+    if len(requests) > _MOST_LANES:
+        title += f", {_MOST_LANES} of {len(requests)} requests"
+    return Lanes(printable(title), [_lane(request, origin, gap_s) for request in requests[:_MOST_LANES]], band)
+
+
+def _lane(request: Measured, origin: float, gap_s: float) -> Lane:
+    sent = request.sent_s - origin
+    events = [sent + offset for offset in request.event_s]
+    stall = _stall(events, gap_s) if role_group(request.role) == "chat" else None
+    waited = _waited_s(request)
+    return Lane(
+        name=printable(request.role),
+        sent=sent,
+        reading=None if waited is None else sent + waited,
+        events=events,
+        end=end_s(request) - origin,
+        failed=bool(request.error),
+        stall=stall,
+        stall_label=duration(stall[1] - stall[0]) if stall else "",
+    )
+
+
+def _stall(events: Sequence[float], gap_s: float) -> tuple[float, float] | None:
+    """The longest gap, if it stands out."""
+    if len(events) < 3:
+        return None
+    usual = median(b - a for a, b in pairwise(events))
+    begin, end = max(pairwise(events), key=lambda pair: pair[1] - pair[0])
+    return (begin, end) if end - begin > max(gap_s, _STALL_TIMES_MEDIAN * usual) else None
+
+
+def _waited_s(request: Measured) -> float | None:
+    """Waiting before reading began, if the server tells: `load_ms` and `queue_ms`."""
+    timings = request.timings or {}
+    told = [timings.get(name) for name in ("load_ms", "queue_ms")]
+    parts = [float(part) for part in told if isinstance(part, (int, float)) and part >= 0]
+    return sum(parts) / 1000 if parts else None
+
+
+def _both(
+    title: str,
+    says: str,
+    keys: list[Key],
+    x: Axis,
+    y: Axis,
+    draw: Callable[[Chart], None],
+    left: float | None = None,
+) -> Figure:
+    """Drawn once for wide and once for narrow screens; `left` is the room for the vertical axis if it isn't usual."""
+
+    def svg(size: Size) -> str:
+        chart = Chart(size if left is None else replace(size, left=left), x, y)
+        draw(chart)
+        return chart.render(f"{title}. {says}")
+
+    return Figure(title, says, keys, svg(WIDE), svg(NARROW))
+
+
+def _hint(target: TargetRun, role: str, text: str) -> str:
+    return printable(f"{target.target}, {role}: {text}")
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}"

@@ -1,0 +1,152 @@
+"""Requests of a recorded day: their times and lengths, with text made for them."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+from legato.bench.results import ScenarioName
+from legato.bench.scenarios.scenario import with_slack
+from legato.bench.session import Session
+from legato.errors import LegatoError
+
+COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+
+LATE_S = 0.1
+"""A request sent later than this after its time is worth a note: the generator is then part of what is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One request of a trace."""
+
+    at_s: float
+    """From the first request of the trace, seconds."""
+    prompt_tokens: int
+    answer_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """Requests come when they came, however long the server takes for those before."""
+
+    name: ClassVar[ScenarioName] = "trace"
+
+    arrivals: tuple[Arrival, ...]
+    """Scaled."""
+    file: str = ""
+    """Where they are from."""
+    rate: float = 1.0
+    length: float = 1.0
+    limit_s: float | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Source and scales; the arrivals are in the requests."""
+        return {
+            "file": self.file,
+            "rate": self.rate,
+            "length": self.length,
+            "limit_s": self.limit_s,
+            "requests": len(self.arrivals),
+        }
+
+    @property
+    def steps(self) -> int:
+        """Requests."""
+        return len(self.arrivals)
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest prompt and answer together."""
+        return with_slack(max(arrival.prompt_tokens + arrival.answer_tokens for arrival in self.arrivals))
+
+    async def run(self, session: Session) -> None:
+        """Send each at its time and read all answers."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        late_s = 0.0
+        async with asyncio.TaskGroup() as group:
+            for number, arrival in enumerate(self.arrivals):
+                # Made before its time, since making a long text takes a while.
+                text = session.prompts.text(f"trace {number}", arrival.prompt_tokens)
+                await asyncio.sleep(began + arrival.at_s - loop.time())
+                late_s = max(late_s, loop.time() - began - arrival.at_s)
+                group.create_task(self._one(session, text, arrival))
+        if late_s > LATE_S:
+            session.notes.append(f"The load generator sent requests up to {late_s * 1000:.0f} ms late.")
+
+    async def _one(self, session: Session, text: str, arrival: Arrival) -> None:
+        await session.ask(text, arrival.answer_tokens, role="request", depth=arrival.prompt_tokens)
+        session.progress.step()
+
+
+def load_trace(file: Path, *, rate: float = 1.0, length: float = 1.0, limit_s: float | None = None) -> Trace:
+    """Read a trace: CSV with the columns TIMESTAMP, ContextTokens and GeneratedTokens.
+
+    Args:
+        file: The trace.
+        rate: 2 sends twice as many requests a second.
+        length: 0.5 halves prompts and answers.
+        limit_s: Requests that would be sent later than this are left out, seconds; None for all.
+
+    Raises:
+        LegatoError: It can't be read, or a row is malformed; the sentence names the line.
+    """
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            arrivals = _read(file, csv.reader(lines), rate, length, limit_s)
+    except OSError as error:
+        raise LegatoError(f"The trace {file} can't be read: {error.strerror}.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise LegatoError(f"The trace {file} is not a CSV text file: {error}.") from error
+    if not arrivals:
+        raise LegatoError(f"The trace {file} has no requests; it needs one row each under its head line.")
+    return Trace(arrivals=tuple(arrivals), file=file.name, rate=rate, length=length, limit_s=limit_s)
+
+
+def _read(file: Path, rows: Any, rate: float, length: float, limit_s: float | None) -> list[Arrival]:
+    places = _places(file, next(rows, []))
+    arrivals: list[Arrival] = []
+    first = latest = None
+    for row in rows:
+        if not row:
+            continue
+        try:
+            moment, prompt, answer = _parse(row, places)
+            first = first or moment
+            if moment < (latest or moment):
+                raise ValueError("its time is before that of the line above")
+        except (ValueError, IndexError, TypeError) as error:
+            raise LegatoError(
+                f"Line {rows.line_num} of the trace {file} is malformed ({error}); "
+                "it needs a time such as 2023-11-16 18:15:46.68, then two counts of tokens above 0."
+            ) from error
+        latest = moment
+        at_s = (moment - first).total_seconds() / rate
+        if limit_s is not None and at_s > limit_s:
+            break
+        arrivals.append(Arrival(at_s, max(1, round(prompt * length)), max(1, round(answer * length))))
+    return arrivals
+
+
+def _places(file: Path, head: list[str]) -> list[int]:
+    names = [name.strip() for name in head]
+    missing = [name for name in COLUMNS if name not in names]
+    if missing:
+        raise LegatoError(
+            f"Line 1 of the trace {file} does not name the column {missing[0]}; it must have {', '.join(COLUMNS)}."
+        )
+    return [names.index(name) for name in COLUMNS]
+
+
+def _parse(row: list[str], places: list[int]) -> tuple[datetime, int, int]:
+    time_text, prompt_text, answer_text = (row[place].strip() for place in places)
+    prompt, answer = int(prompt_text), int(answer_text)
+    if prompt < 1 or answer < 1:
+        raise ValueError("a count is below 1")
+    return datetime.fromisoformat(time_text), prompt, answer

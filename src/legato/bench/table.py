@@ -1,0 +1,294 @@
+"""A bench run as tables in the terminal: one for each role, the measures apart, the targets beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from legato.bench.compare import Comparison, Row
+from legato.bench.results import BenchRun, TargetRun
+from legato.bench.statistics import (
+    ServiceTarget,
+    Summary,
+    by_role,
+    gaps_around_document,
+    goodput,
+    meets,
+    people,
+    share_within,
+    summarise,
+)
+
+MISSING = "\N{EN DASH}"
+"""A cell with nothing to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One measure of every target."""
+
+    label: str
+    """With its unit."""
+    cells: list[str]
+    """One for each target, in the section's order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Lines about one thing: the prompt, the answer."""
+
+    title: str
+    lines: list[Line]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """All measures of one role, or of the whole scenario."""
+
+    title: str
+    targets: list[str]
+    parts: list[Part]
+
+
+def sections(run: BenchRun) -> list[Section]:
+    """The tables of a run: what the scenario is about first, then one for each role."""
+    roles = dict.fromkeys(role for target in run.runs for role in by_role(target.requests))
+    own = [_interference(run)] if run.scenario == "interference" else [_service(run)]
+    return [*(own if roles else []), *(_role(run, role) for role in roles)]
+
+
+def errors(run: TargetRun) -> list[str]:
+    """What went wrong, each with how often and in which role."""
+    counted = Counter((request.role, request.error) for request in run.requests if request.error)
+    return [f"{role}: {error}" + (f" ({count} times)" if count > 1 else "") for (role, error), count in counted.items()]
+
+
+def print_run(run: BenchRun, console: Console) -> None:
+    """Print the tables, and under them every note and error."""
+    if not run.complete:
+        console.print(Text("Interrupted: these are the requests that were measured before.", style="yellow"))
+    if not any(target.requests for target in run.runs):
+        console.print("No request was measured.")
+    for section in sections(run):
+        # Not the table's own title: that one would be wrapped to the table's width.
+        console.print(Text(printable(section.title), style="bold"))
+        console.print(_table(section))
+    for target in run.runs:
+        for text, style in (*((note, "") for note in target.notes), *((error, "red") for error in errors(target))):
+            console.print(Text.assemble((printable(target.target), "bold"), ": ", (printable(text), style)))
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print each measure of both runs, the ratio with its interval, and what it allows to say."""
+    table = Table()
+    for heading in ("target", "role"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("measure", no_wrap=True)
+    for heading in ("first", "second", "ratio", "95 % interval"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    previous: tuple[str, str] | None = None
+    for row in comparison.rows:
+        subject = (row.target, row.role)
+        if previous and subject != previous:
+            table.add_section()
+        table.add_row(*_comparison_cells(row, subject == previous))
+        previous = subject
+    if comparison.rows:
+        console.print(f"{comparison.scenario}: medians over requests, the second run against the first")
+        console.print(table)
+    else:
+        console.print("The runs have no measure in common.")
+    for note in comparison.notes:
+        console.print(Text(printable(note)))
+
+
+def figure(value: float | None) -> str:
+    """A number with three digits that count, thousands apart; a dash for None."""
+    if value is None:
+        return MISSING
+    rounded = abs(float(f"{value:.3g}"))
+    places = min(max(0, 2 - math.floor(math.log10(rounded))), 6) if rounded else 0
+    return f"{value:,.{places}f}"
+
+
+def duration(seconds: float) -> str:
+    """A time with its unit, for people."""
+    return f"{figure(seconds)} s" if seconds >= 1 else f"{figure(seconds * 1000)} ms"
+
+
+def limit(seconds: float) -> str:
+    """A chosen time with its unit: a target or a tick, not a measure, so it needs no digits after the last."""
+    return f"{seconds:g} s" if seconds >= 1 or seconds == 0 else f"{seconds * 1000:g} ms"
+
+
+def printable(text: str) -> str:
+    """Text from a server or a saved file without characters that would steer a terminal."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def _interference(run: BenchRun) -> Section:
+    around = [gaps_around_document(target.requests) for target in run.runs]
+    worst = [parts.worst() for parts in around]
+    target = ServiceTarget.of(run.options)
+    return Section(
+        "The chat, while another client's document is read",
+        [target.target for target in run.runs],
+        [
+            Part("Longest gap", [_times(when, [gaps[i] for gaps in worst]) for i, when in enumerate(_WHEN)]),
+            Part(
+                f"Gaps within {limit(target.gap_s)}, %",
+                [
+                    _numbers(when, [_percent(share_within(gaps, target.gap_s)) for gaps in column])
+                    for when, column in zip(
+                        _WHEN,
+                        zip(*((parts.before, parts.during, parts.after) for parts in around), strict=True),
+                        strict=True,
+                    )
+                ],
+            ),
+        ],
+    )
+
+
+def _service(run: BenchRun) -> Section:
+    target = ServiceTarget.of(run.options)
+    requests = [people(one.requests) for one in run.runs]
+    return Section(
+        f"Service: TTFT within {limit(target.ttft_s)} and every gap within {limit(target.gap_s)}",
+        [one.target for one in run.runs],
+        [
+            Part(
+                "",
+                [
+                    Line(
+                        "requests that met both",
+                        [
+                            f"{sum(meets(request, target.ttft_s, target.gap_s) for request in one)} of {len(one)}"
+                            for one in requests
+                        ],
+                    ),
+                    _numbers("goodput, requests/s", [goodput(one, target.ttft_s, target.gap_s) for one in requests]),
+                    _numbers(
+                        "gaps within the target, %",
+                        [
+                            _percent(share_within([gap for one in each for gap in one.gaps_s], target.gap_s))
+                            for each in requests
+                        ],
+                    ),
+                ],
+            )
+        ],
+    )
+
+
+def _role(run: BenchRun, role: str) -> Section:
+    """Measures that no target has are left out, so that a table shows figures, not dashes."""
+    each = [summarise(by_role(target.requests).get(role, [])) for target in run.runs]
+    counts = [_numbers("requests", [one.count for one in each])]
+    counts += [_numbers(label, [of(one) for one in each]) for label, of in _RARE if any(map(of, each))]
+    parts = [
+        Part("", counts),
+        Part(
+            "Reading the prompt (prefill)",
+            [
+                _numbers("prompt, tokens", [one.prompt_tokens for one in each]),
+                _numbers("of it cached, tokens", [one.cached_tokens for one in each]),
+                _numbers("prefill rate, tokens/s", [one.prompt_rate for one in each]),
+            ],
+        ),
+        Part(
+            "Time to first token (TTFT)",
+            [
+                _times("TTFT p50", [one.ttft_p50_s for one in each]),
+                _times("TTFT p95", [one.ttft_p95_s for one in each]),
+                _times("TTFT longest", [one.ttft_max_s for one in each]),
+            ],
+        ),
+        Part(
+            "Writing the answer (decode)",
+            [
+                _times("ITL p50", [one.gap_p50_s for one in each]),
+                _times("ITL p95", [one.gap_p95_s for one in each]),
+                _times("ITL p99", [one.gap_p99_s for one in each]),
+                _times("ITL longest", [one.gap_max_s for one in each]),
+                *_merged(each),
+                _numbers("output rate, tokens/s", [one.output_rate for one in each]),
+            ],
+        ),
+        Part("Whole", [_times("from sending to the end, median", [one.total_s for one in each])]),
+    ]
+    return Section(role, [target.target for target in run.runs], [part for part in map(_filled, parts) if part.lines])
+
+
+def _merged(each: Sequence[Summary]) -> list[Line]:
+    """Shown only where it changes what a gap is."""
+    values = [one.tokens_per_event for one in each]
+    return [_numbers("tokens per event", values)] if any((value or 0) > 1.05 for value in values) else []
+
+
+def _filled(part: Part) -> Part:
+    return Part(part.title, [line for line in part.lines if any(cell != MISSING for cell in line.cells)])
+
+
+def _times(label: str, seconds: Sequence[float | None]) -> Line:
+    """One unit for the whole line, so that its cells can be compared at a glance."""
+    if max((value for value in seconds if value is not None), default=0) < 1:
+        return Line(f"{label}, ms", [figure(None if value is None else value * 1000) for value in seconds])
+    return Line(f"{label}, s", [figure(value) for value in seconds])
+
+
+def _numbers(label: str, values: Sequence[float | None]) -> Line:
+    return Line(label, [f"{value:,}" if isinstance(value, int) else figure(value) for value in values])
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _table(section: Section) -> Table:
+    table = Table(header_style="")
+    table.add_column("")
+    for target in section.targets:
+        table.add_column(Text(printable(target), style="bold"), justify="right", overflow="fold")
+    for part in section.parts:
+        table.add_section()
+        if part.title:
+            table.add_row(Text(part.title, style="dim"))
+        for line in part.lines:
+            table.add_row(Text(f"  {line.label}" if part.title else line.label), *map(Text, line.cells))
+    return table
+
+
+def _comparison_cells(row: Row, repeated: bool) -> list[Text]:
+    interval = row.interval
+    bounds = MISSING
+    if interval.low is not None and interval.high is not None:
+        bounds = f"{interval.low:.2f} to {interval.high:.2f}"
+    style = {"better": "green", "worse": "red"}.get(row.verdict, "dim")
+    subject = ["", ""] if repeated else [printable(row.target), printable(row.role)]
+    milli = row.measure.unit == "s" and max(row.before, row.after) < 1
+    scale, unit = (1000, "ms") if milli else (1, row.measure.unit)
+    cells = [
+        *subject,
+        f"{row.measure.name}, {unit}",
+        figure(row.before * scale),
+        figure(row.after * scale),
+        f"{interval.ratio:.2f}",
+        bounds,
+    ]
+    return [*map(Text, cells), Text(row.verdict, style=style)]
+
+
+_WHEN = ("before", "during", "after")
+_RARE: tuple[tuple[str, Callable[[Summary], int]], ...] = (
+    ("of them failed", lambda one: one.errors),
+    ("of them not streamed", lambda one: one.not_streamed),
+    ("of them stopped early", lambda one: one.stopped_early),
+)

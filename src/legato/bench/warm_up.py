@@ -1,0 +1,57 @@
+"""First requests to a target: they load what is loaded late, and tell how the target counts tokens."""
+
+from __future__ import annotations
+
+from legato.bench.client import Client
+from legato.bench.prompts import TOKENS_PER_WORD, Calibration, Prompts, calibrate
+from legato.bench.reading import Request
+from legato.bench.results import Measured
+from legato.bench.session import user
+
+FEW_WORDS, MANY_WORDS = 20, 220
+"""Two lengths: from the difference follow the tokens of a word, from the rest those of the chat template."""
+
+ANSWER_TOKENS = 4
+
+
+class WarmUpError(Exception):
+    """The target does not answer even short requests; the text is a sentence."""
+
+
+async def warm_up(client: Client, prompts: Prompts) -> tuple[Calibration, list[str]]:
+    """Ask two short questions.
+
+    Returns:
+        How the target counts, and notes about what it does not do.
+
+    Raises:
+        WarmUpError: It answered with an error.
+    """
+    notes: list[str] = []
+    few = await _ask(client, prompts, FEW_WORDS)
+    if few.error and client.sampling.ignore_eos and not few.event_s:
+        # Servers that check parameters may not know this one, and say so in many ways.
+        first_error = few.error
+        client.sampling = client.sampling.without_ignore_eos()
+        few = await _ask(client, prompts, FEW_WORDS)
+        if few.error:
+            raise WarmUpError(first_error)
+        notes.append("The server does not take ignore_eos: its model may end answers before their full length.")
+    if few.error:
+        raise WarmUpError(few.error)
+    many = await _ask(client, prompts, MANY_WORDS)
+    if many.error:
+        raise WarmUpError(many.error)
+    if few.prompt_tokens is None or many.prompt_tokens is None:
+        notes.append(
+            f"The server does not count tokens: prompt lengths are guesses at {TOKENS_PER_WORD} tokens a word, and "
+            "each event counts as one token of the answer."
+        )
+        return Calibration(), notes
+    return calibrate(FEW_WORDS, few.prompt_tokens, MANY_WORDS, many.prompt_tokens), notes
+
+
+async def _ask(client: Client, prompts: Prompts, words: int) -> Measured:
+    text = prompts.words(f"warm-up {words}", words)
+    request = Request(role="warm-up", messages=[user(text)], wanted_tokens=ANSWER_TOKENS)
+    return (await client.ask(request)).measured

@@ -1,0 +1,208 @@
+"""`legato top`: what the server does now, request by request."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from legato.cli.api_client import ApiClient, Status, server_address
+from legato.cli.console import out
+from legato.cli.plain_text import plain_text, replace_what_the_terminal_lacks
+from legato.cli.views import (
+    CLIENT_CELLS,
+    ApiKey,
+    Url,
+    client_text,
+    columns,
+    id_text,
+    optional_duration,
+    optional_rate,
+    print_view,
+)
+from legato.errors import LegatoError
+from legato.telemetry.record import LiveRequest
+from legato.telemetry.wording import duration
+
+REFRESH_S = 0.5
+TIMEOUT_S = 2.0
+PROGRESS_CELLS = 16
+ROOMY_FROM = 112
+"""Columns of the terminal from which on every figure is shown."""
+LANES = ("decode", "prefill", "queue", "load")
+"""Phases from the most advanced to the least: who writes is on top."""
+LANE_NAMES = {"decode": "writing", "prefill": "reading", "queue": "waiting", "load": "loading"}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The server at one moment."""
+
+    status: Status
+    running: list[LiveRequest]
+    lost: str = ""
+    """Why this is old news: the sentence of the latest failed try; empty if it is fresh."""
+
+
+def top_command(url: Url = None, api_key: ApiKey = None) -> None:
+    """Show the running server's requests as they go; q or Ctrl-C ends it.
+
+    Where the output is no terminal, one picture is printed.
+    """
+    replace_what_the_terminal_lacks()
+    with ApiClient(server_address(url, api_key), timeout_s=TIMEOUT_S) as server:
+        first = snapshot(server)
+        if not out.is_terminal:
+            print_view(picture(first, server.base_url, columns()))
+            return
+        with _key_reader() as ended, Live(console=out, screen=True, auto_refresh=False) as live:
+            _show(server, first, lambda shown: live.update(shown, refresh=True), ended)
+
+
+def snapshot(server: ApiClient) -> Snapshot:
+    """Ask the server.
+
+    Raises:
+        LegatoError: It can't be reached or refuses.
+    """
+    return Snapshot(server.status(), server.listing(limit=1).running)
+
+
+def later_snapshot(server: ApiClient, before: Snapshot) -> Snapshot:
+    """Ask the server again; if it has gone away, what was known before stands, with the reason."""
+    try:
+        return snapshot(server)
+    except LegatoError as error:
+        return Snapshot(before.status, before.running, lost=str(error))
+
+
+def _show(
+    server: ApiClient, first: Snapshot, show: Callable[[RenderableType], None], ended: Callable[[], bool]
+) -> None:
+    seen = first
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            show(Group(picture(seen, server.base_url, columns()), Text("\nq ends", style="dim")))
+            if ended():
+                return
+            seen = later_snapshot(server, seen)
+
+
+@contextlib.contextmanager
+def _key_reader() -> Iterator[Callable[[], bool]]:
+    """A function that waits until the next refresh and says whether q was typed meanwhile."""
+    if not sys.stdin.isatty():
+        yield _wait_without_keys
+        return
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    # Keys come at once instead of after Enter; Ctrl-C stays what it is.
+    tty.setcbreak(descriptor)
+    try:
+        yield lambda: _quit_typed(descriptor)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _wait_without_keys() -> bool:
+    time.sleep(REFRESH_S)
+    return False
+
+
+def _quit_typed(descriptor: int) -> bool:
+    """Wait until the next refresh or a key; whether that was q, or the terminal was closed."""
+    if not select.select([descriptor], [], [], REFRESH_S)[0]:
+        return False
+    # Past Python's own buffer, in which select would not see what is left over.
+    keys = os.read(descriptor, 64)
+    return not keys or b"q" in keys.lower()
+
+
+def picture(seen: Snapshot, base_url: str, width: int) -> RenderableType:
+    """The whole view: the server, how busy it is, and a line for each running request."""
+    blocks: list[RenderableType] = [server_line(seen.status, base_url)]
+    if seen.lost:
+        blocks.append(plain_text(f"{seen.lost} Trying again; below is what was known last.", style="bold red"))
+    blocks += [Text(load_line(seen.status)), Text(rates_line(seen.status)), Text()]
+    blocks.append(lanes_table(seen.running, width) if seen.running else Text("No request is running."))
+    return Group(*blocks)
+
+
+def server_line(status: Status, base_url: str) -> Text:
+    """Which model, in which state, where."""
+    return plain_text(f"{status.model or 'no model'} · {status.state} · {base_url}", style="bold")
+
+
+def load_line(status: Status) -> str:
+    """How full the server is."""
+    of = "" if status.parallel is None else f" of {status.parallel:,}"
+    facts = [f"{status.running:,}{of} running", f"{status.waiting:,} waiting"]
+    if status.kv_cells and status.kv_cells_used is not None:
+        share = status.kv_cells_used / status.kv_cells
+        facts.append(f"KV cells {status.kv_cells_used:,} of {status.kv_cells:,} ({share:.0%})")
+    return " · ".join(facts)
+
+
+def rates_line(status: Status) -> str:
+    """How fast it reads and writes, and how busy the machine is."""
+    busy = status.utilisation
+    percents = [("CPU", busy.cpu_percent), ("memory", busy.memory_percent), ("GPU", busy.gpu_percent)]
+    facts = [
+        f"reading {optional_rate(status.prefill_tokens_per_second)}",
+        f"writing {optional_rate(status.decode_tokens_per_second)}",
+        *(f"{name} {percent:.0f} %" for name, percent in percents if percent is not None),
+    ]
+    return " · ".join(facts)
+
+
+def lanes_table(running: list[LiveRequest], width: int) -> Table:
+    """A line for each running request, who writes on top, the longest there first.
+
+    Args:
+        running: The requests.
+        width: Columns of the terminal; where there are few, less is shown.
+    """
+    roomy = width >= ROOMY_FROM
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("ID", no_wrap=True)
+    if roomy:
+        table.add_column("CLIENT", overflow="ellipsis", no_wrap=True, max_width=CLIENT_CELLS)
+    table.add_column("PHASE", no_wrap=True)
+    table.add_column("PROGRESS", no_wrap=True)
+    for name in ("ANSWER", "RATE", "GAP", "WORST", "SINCE") if roomy else ("RATE", "WORST", "SINCE"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for live in sorted(running, key=lambda live: (LANES.index(live.phase), -live.since_ms)):
+        speed = "-" if live.decode_tokens_per_second is None else f"{live.decode_tokens_per_second:.0f}/s"
+        worst, since = optional_duration(live.gap_max_ms), duration(live.since_ms)
+        request, phase = id_text(live.id, width), LANE_NAMES[live.phase]
+        if roomy:
+            figures = [f"{live.answer_tokens:,}", speed, optional_duration(live.gap_ms), worst, since]
+            table.add_row(request, client_text(live.client), phase, progress(live), *figures)
+        else:
+            table.add_row(request, phase, progress(live, cells=PROGRESS_CELLS // 2), speed, worst, since)
+    return table
+
+
+def progress(live: LiveRequest, *, cells: int = PROGRESS_CELLS) -> str:
+    """How far a request is: a bar while its prompt is read, its place while it waits."""
+    if live.phase == "queue":
+        return f"{live.ahead:,} ahead" if live.ahead else "next"
+    if live.phase != "prefill" or live.prompt_tokens <= 0:
+        return ""
+    share = min(1.0, max(0.0, live.read_tokens / live.prompt_tokens))
+    filled = int(share * cells)
+    left = "" if live.prefill_left_ms is None else f", {duration(live.prefill_left_ms)} left"
+    done = "█" * filled + "░" * (cells - filled)
+    return f"{done} {live.read_tokens:,}/{live.prompt_tokens:,}{left}"

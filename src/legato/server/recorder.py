@@ -1,0 +1,138 @@
+"""Where the meter's records go: memory, history, metrics, spans."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from itertools import islice, takewhile
+
+from legato.runtime.client import EngineClient, LoadingState
+from legato.telemetry.calls import Call
+from legato.telemetry.history import History
+from legato.telemetry.live import live_request
+from legato.telemetry.metrics import Metrics
+from legato.telemetry.record import EndReason, LiveRequest, Origin, RequestRecord
+from legato.telemetry.spans import SpanExporter
+from legato.telemetry.timeline import Timeline
+
+REMEMBERED_CALLS = 20_000
+"""Latest calls of the engine that can be looked at: some minutes of them."""
+REMEMBERED_REQUESTS = 1_000
+"""Latest requests that can be looked at where there is no history."""
+
+
+class Recorder:
+    """Takes calls as they are made and requests as they end, and hands them on.
+
+    Args:
+        model: Name of the served model.
+        metrics: Counts everything.
+        history: Remembers requests beyond the server's life; None for none.
+        spans: Sends requests to a collector; None for none.
+    """
+
+    def __init__(self, model: str, metrics: Metrics, history: History | None, spans: SpanExporter | None) -> None:
+        self.metrics = metrics
+        self._model = model
+        self._history = history
+        self._spans = spans
+        self._calls: deque[tuple[int, Call]] = deque(maxlen=REMEMBERED_CALLS)
+        self._call_count = 0
+        self._requests: OrderedDict[str, RequestRecord] = OrderedDict()
+        self._names: OrderedDict[int, str] = OrderedDict()
+        # What the monotonic clock showed when the calendar's began.
+        self._epoch_s = time.time() - time.monotonic()
+
+    @property
+    def history(self) -> History | None:
+        """Requests beyond those in memory."""
+        return self._history
+
+    def call(self, call: Call) -> None:
+        """A library call was made."""
+        self._call_count += 1
+        self._calls.append((self._call_count, call))
+        self.metrics.call(call)
+
+    def ended(self, origin: Origin, timeline: Timeline, end: EndReason, error: str = "") -> None:
+        """A request ended, and its last token has left."""
+        record = RequestRecord(
+            id=origin.id,
+            endpoint=origin.endpoint,
+            model=self._model,
+            client=origin.client,
+            arrived_at=self.calendar(timeline.arrived_s),
+            end=end,
+            error=error,
+            prompt_tokens=timeline.prompt_tokens,
+            timings=timeline.timings(),
+            behind=timeline.behind,
+            stalls=timeline.stalls,
+            chunks=timeline.chunks,
+            token_ms=[round((at - timeline.arrived_s) * 1000, 3) for at in timeline.token_times_s],
+        )
+        self._requests[record.id] = record
+        if len(self._requests) > REMEMBERED_REQUESTS:
+            self._requests.popitem(last=False)
+        self.metrics.request_ended(record)
+        if self._history is not None:
+            self._history.add(record)
+        if self._spans is not None:
+            self._spans.export(record)
+
+    def find(self, request_id: str) -> RequestRecord | None:
+        """An ended request, by id or by a beginning of it that only one has."""
+        if record := self._requests.get(request_id):
+            return record
+        begun = [record for name, record in self._requests.items() if name.startswith(request_id)]
+        if len(begun) == 1:
+            return begun[0]
+        return self._history.get(request_id) if self._history is not None and not begun else None
+
+    def latest(self) -> Iterator[RequestRecord]:
+        """Ended requests in memory, newest first."""
+        return reversed(self._requests.values())
+
+    def calls(self, after: int, limit: int) -> list[tuple[int, Call]]:
+        """Calls after a number, oldest first, each with its own number."""
+        first = self._calls[0][0] if self._calls else 0
+        begin = max(0, after + 1 - first)
+        return list(islice(self._calls, begin, begin + limit))
+
+    def calls_since(self, since_s: float) -> list[Call]:
+        """Calls that ended after an instant of the monotonic clock, newest first."""
+        return [call for _, call in takewhile(lambda numbered: numbered[1].ended_s > since_s, reversed(self._calls))]
+
+    def submitted(self, number: int, origin: Origin) -> None:
+        """A request was given to the engine, which knows it by a number."""
+        self._names[number] = origin.id
+        if len(self._names) > REMEMBERED_CALLS:
+            self._names.popitem(last=False)
+
+    def name(self, number: int) -> str | None:
+        """The id of a request that the engine knows by a number; None if that was too long ago."""
+        return self._names.get(number)
+
+    def calendar(self, monotonic_s: float) -> float:
+        """Unix time of an instant of the monotonic clock, s."""
+        return self._epoch_s + monotonic_s
+
+    def close(self) -> None:
+        """Write what is not written yet."""
+        if self._history is not None:
+            self._history.close()
+        if self._spans is not None:
+            self._spans.close()
+
+
+def running(engine: EngineClient) -> list[LiveRequest]:
+    """The requests that have not ended, oldest first."""
+    now_s = time.monotonic()
+    loading = isinstance(engine.state, LoadingState)
+    found: list[LiveRequest] = []
+    waiting = 0
+    for request in engine.requests:
+        found.append(live_request(request.origin, request.timeline, now_s, loading=loading, ahead=waiting))
+        waiting += not request.started
+    return found

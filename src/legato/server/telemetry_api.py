@@ -1,0 +1,199 @@
+"""What the meter knows, over HTTP: `/metrics` for Prometheus, `/api/…` for people's tools and the dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from legato.errors import LegatoError
+from legato.runtime.client import ReadyState
+from legato.server.errors import ApiError
+from legato.server.recorder import Recorder, running
+from legato.server.service import Service
+from legato.telemetry.calls import Call
+from legato.telemetry.history import Cursor, History, Page, Summary
+from legato.telemetry.record import EndReason, RequestRecord
+from legato.telemetry.utilisation import Sample, Utilisation
+from legato.telemetry.verdict import verdict
+
+router = APIRouter()
+
+RECENT_S = 5.0
+"""What "now" means for rates."""
+FLUSH_S = 1.0
+"""How long a list waits for requests that have just ended to be written."""
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Counters, gauges and histograms in Prometheus' format."""
+    body, media_type = _service(request).recorder.metrics.render()
+    return Response(body, headers={"content-type": media_type})
+
+
+@router.get("/api/status")
+async def status(request: Request) -> Response:
+    """The server at a glance."""
+    service = _service(request)
+    requests = running(service.engine)
+    calls = _recent(service.recorder)
+    state = service.state
+    model = state.model if isinstance(state, ReadyState) else None
+    waiting = sum(live.phase in ("queue", "load") for live in requests)
+    utilisation: Utilisation = request.app.state.utilisation
+    return _json(
+        {
+            "model": service.name,
+            "state": "ready" if service.state_name == "ok" else service.state_name,
+            "running": len(requests) - waiting,
+            "waiting": waiting,
+            "parallel": model.parallel if model else None,
+            "kv_cells_used": service.kv_cells_used,
+            "kv_cells": service.kv_cells,
+            "decode_tokens_per_second": _rate(sum(len(call.decoded) for call in calls)),
+            "prefill_tokens_per_second": _rate(sum(chunk.tokens for call in calls for chunk in call.chunks)),
+            "utilisation": _percents(await asyncio.to_thread(utilisation.sample)),
+            "history_problem": service.recorder.history.problem if service.recorder.history else None,
+        }
+    )
+
+
+@router.get("/api/requests")
+async def list_requests(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    before: str | None = None,
+    client: str | None = None,
+    model: str | None = None,
+    end: EndReason | None = None,
+    id: str | None = None,  # noqa: A002 - what the API calls it
+    slower_than_ms: Annotated[float | None, Query(ge=0)] = None,
+) -> Response:
+    """Requests that run, and those that have ended, newest first, a page at a time."""
+    service = _service(request)
+    history = service.recorder.history
+    if history is None or history.problem:
+        page = _page_of_memory(service.recorder, limit, client, end, id, slower_than_ms)
+    else:
+        page = await asyncio.to_thread(
+            _page_of_history, history, limit, _cursor(before), client, model, end, id, slower_than_ms
+        )
+    cursor = str(page.next) if page.next else None
+    return _json({"running": running(service.engine), "requests": page.records, "next": cursor})
+
+
+@router.get("/api/requests/{request_id}")
+async def get_request(request: Request, request_id: str) -> Response:
+    """One ended request with its whole timeline, and what its wait was."""
+    record = await asyncio.to_thread(_service(request).recorder.find, request_id)
+    if record is None:
+        raise ApiError(
+            404,
+            f"No request {request_id!r} is remembered; /api/requests lists those that are.",
+            code="request_not_found",
+        )
+    return _json({"request": record, "verdict": verdict(record)})
+
+
+@router.get("/api/steps")
+async def list_steps(
+    request: Request,
+    after: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> Response:
+    """The engine's library calls, oldest first, a page at a time; `after` is the number of the last one seen."""
+    service = _service(request)
+    recorder = service.recorder
+    calls = recorder.calls(after, limit)
+    return _json(
+        {
+            "steps": [_step(number, call, recorder) for number, call in calls],
+            "next": calls[-1][0] if len(calls) == limit else None,
+        }
+    )
+
+
+def _percents(sample: Sample) -> dict[str, float | None]:
+    busiest = max((gpu.utilisation_percent for gpu in sample.gpus or []), default=None)
+    return {
+        "cpu_percent": sample.cpu_percent,
+        "memory_percent": round(100 * sample.memory_used_bytes / sample.memory_total_bytes, 1),
+        "gpu_percent": busiest,
+    }
+
+
+def _step(number: int, call: Call, recorder: Recorder) -> dict[str, Any]:
+    return {
+        "number": number,
+        "begun_at": recorder.calendar(call.begun_s),
+        "took_ms": round((call.ended_s - call.begun_s) * 1000, 3),
+        "decoded": [recorder.name(request) for request in call.decoded],
+        "chunks": [
+            {"request": recorder.name(chunk.request), "start": chunk.start, "tokens": chunk.tokens}
+            for chunk in call.chunks
+        ],
+    }
+
+
+def _page_of_history(
+    history: History,
+    limit: int,
+    before: Cursor | None,
+    client: str | None,
+    model: str | None,
+    end: EndReason | None,
+    text: str | None,
+    slower_than_ms: float | None,
+) -> Page:
+    history.flush(FLUSH_S)
+    return history.page(
+        before=before, limit=limit, client=client, model=model, end=end, text=text, slower_than_ms=slower_than_ms
+    )
+
+
+def _page_of_memory(
+    recorder: Recorder,
+    limit: int,
+    client: str | None,
+    end: EndReason | None,
+    text: str | None,
+    slower_than_ms: float | None,
+) -> Page:
+    def wanted(record: RequestRecord) -> bool:
+        return (
+            client in (None, record.client)
+            and end in (None, record.end)
+            and record.id.startswith(text or "")
+            and record.timings.total_ms > (slower_than_ms or -1)
+        )
+
+    return Page([Summary.of(record) for record in recorder.latest() if wanted(record)][:limit], None)
+
+
+def _cursor(text: str | None) -> Cursor | None:
+    try:
+        return Cursor.parse(text) if text is not None else None
+    except LegatoError as error:
+        raise ApiError(400, str(error), param="before", code="invalid_value") from error
+
+
+def _recent(recorder: Recorder) -> list[Call]:
+    return recorder.calls_since(time.monotonic() - RECENT_S)
+
+
+def _rate(tokens: int) -> float:
+    return round(tokens / RECENT_S, 2)
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _json(body: Any) -> Response:
+    return Response(msgspec.json.encode(body), media_type="application/json")

@@ -1,0 +1,26 @@
+"""The engine's calls, as its worker reports them: what everything else is derived from."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    """Prompt tokens of one request that one call read."""
+
+    request: int
+    """The engine's number of the request."""
+    start: int
+    """Position of the first of them: how deep in the prompt."""
+    tokens: int
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """One library call: what was in it and how long it took."""
+
+    begun_s: float
+    ended_s: float
+    """After sampling."""
+    decoded: list[int] = []
+    """Requests that got their next token, by the engine's number."""
+    chunks: list[Chunk] = []

@@ -1,0 +1,92 @@
+"""Requests that have not ended, as a person watching would describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from legato.telemetry.record import LiveRequest, Origin
+from legato.telemetry.timeline import ChunkRead, Timeline
+
+LATEST_TOKENS = 20
+"""Tokens that the present decode rate is taken over."""
+DEPTHS = 4
+"""Chunks that a growth of cost with depth can be told from."""
+
+
+def live_request(origin: Origin, timeline: Timeline, now_s: float, *, loading: bool, ahead: int) -> LiveRequest:
+    """Describe a request that is running or waiting.
+
+    Args:
+        origin: Who asked for what.
+        timeline: Its instants so far.
+        now_s: The present, on the monotonic clock.
+        loading: No model is ready at present.
+        ahead: Requests before it in the queue, if it waits.
+    """
+    times = timeline.token_times_s
+    latest = times[-LATEST_TOKENS:]
+    return LiveRequest(
+        id=origin.id,
+        endpoint=origin.endpoint,
+        client=origin.client,
+        phase=_phase(timeline, loading=loading),
+        since_ms=round((now_s - timeline.arrived_s) * 1000, 3),
+        prompt_tokens=timeline.prompt_tokens,
+        cached_tokens=timeline.cached_tokens,
+        read_tokens=timeline.read_tokens,
+        answer_tokens=len(times),
+        prefill_left_ms=None if times else prefill_left_ms(timeline.chunks, timeline.prompt_tokens),
+        decode_tokens_per_second=_rate(latest),
+        gap_ms=round((times[-1] - times[-2]) * 1000, 3) if len(times) > 1 else None,
+        gap_max_ms=round(timeline.longest_gap_s * 1000, 3) if len(times) > 1 else None,
+        ahead=ahead,
+    )
+
+
+def prefill_left_ms(chunks: Sequence[ChunkRead], prompt_tokens: int) -> float | None:
+    """Estimate how long the rest of a prompt takes to read.
+
+    Attention makes a token dearer the deeper it stands: a straight line through what tokens have cost at their depths,
+    other requests' turns in between included, is followed to the prompt's end.
+
+    Args:
+        chunks: Those read so far, in order.
+        prompt_tokens: Of the whole prompt.
+
+    Returns:
+        Milliseconds; None before the first chunk is read.
+    """
+    if not chunks:
+        return None
+    read = chunks[-1].start + chunks[-1].tokens
+    left = prompt_tokens - read
+    if left <= 0:
+        return 0.0
+    # From one chunk's begin to the next one's: with what was done for others in between.
+    spans = [(b.at_ms - a.at_ms, a) for a, b in pairwise(chunks)]
+    spans.append((chunks[-1].took_ms, chunks[-1]))
+    depths = [chunk.start + chunk.tokens / 2 for _, chunk in spans]
+    costs = [span / chunk.tokens for span, chunk in spans]
+    mean_depth, mean_cost = sum(depths) / len(depths), sum(costs) / len(costs)
+    slope = 0.0
+    if len(spans) >= DEPTHS:
+        spread = sum((depth - mean_depth) ** 2 for depth in depths)
+        slope = sum((d - mean_depth) * (c - mean_cost) for d, c in zip(depths, costs, strict=True)) / spread
+    middle = read + left / 2
+    return round(left * max(0.0, mean_cost + max(0.0, slope) * (middle - mean_depth)), 3)
+
+
+def _phase(timeline: Timeline, *, loading: bool) -> Literal["load", "queue", "prefill", "decode"]:
+    if timeline.token_times_s:
+        return "decode"
+    if timeline.admitted_s is not None:
+        return "prefill"
+    return "load" if loading else "queue"
+
+
+def _rate(times_s: Sequence[float]) -> float | None:
+    if len(times_s) < 2 or times_s[-1] <= times_s[0]:
+        return None
+    return round((len(times_s) - 1) / (times_s[-1] - times_s[0]), 2)

@@ -1,0 +1,60 @@
+"""Why a request took as long as it did: the longest phase, what it went into, whose it was, and what would help."""
+
+from __future__ import annotations
+
+import msgspec
+
+from legato.telemetry.advice import ADVICE, Advice, advice
+from legato.telemetry.parts import CAUSES, Blame, Cause
+from legato.telemetry.record import RequestRecord
+from legato.telemetry.sentences import sentences
+from legato.telemetry.split import Phase, Split, split
+
+
+class CauseTime(msgspec.Struct, frozen=True):
+    """Time that went into one cause."""
+
+    cause: Cause
+    ms: float
+    share: float
+    """Of the time from arrival to end, 0 to 1."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Where the wait came from."""
+
+    dominant: Phase
+    """The phase that took longest."""
+    share: float
+    """Its part of the time from arrival to end, 0 to 1; 0 if nothing took any time."""
+    ms: float
+    """How long it took."""
+    causes: list[CauseTime]
+    """What the time after admission went into, longest first, without those that took none."""
+    blamed: list[Blame]
+    """Whose prompts were read meanwhile, longest first."""
+    advice: list[Advice]
+    """What would have shortened the wait, as words for programs."""
+    sentences: list[str]
+    """All of it in plain words; never empty. The advice stands at the end."""
+
+
+def verdict(record: RequestRecord) -> Verdict:
+    """Judge one ended request."""
+    times = split(record)
+    advised = advice(record, times)
+    ms = times.phases_ms[times.dominant]
+    return Verdict(
+        dominant=times.dominant,
+        share=times.share(ms),
+        ms=ms,
+        causes=_causes(times),
+        blamed=times.blamed,
+        advice=advised,
+        sentences=[*sentences(record, times), *(ADVICE[code] for code in advised)],
+    )
+
+
+def _causes(times: Split) -> list[CauseTime]:
+    found = [(cause, times.causes_ms[cause]) for cause in CAUSES if times.causes_ms[cause] > 0]
+    return [CauseTime(cause, ms, times.share(ms)) for cause, ms in sorted(found, key=lambda pair: -pair[1])]

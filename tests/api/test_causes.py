@@ -1,0 +1,140 @@
+"""Waits that were made on purpose: their time is charged to who caused them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.asking import ask, read, timings_of, user
+from tests.support.raw import raw_post
+from tests.support.server import LegatoProcess
+from tests.support.streams import endless
+from tests.support.waiting import wait_until
+
+LONG = "All work and no play makes a dull day. " * 60
+"""About 600 tokens: ten chunks."""
+MOST = 0.95
+"""Part of a wait that has to be charged to its cause."""
+CAUSES = ("own_decode_ms", "others_decode_ms", "own_prefill_ms", "others_prefill_ms", "engine_ms", "delivery_ms")
+
+
+def sum_of(parts: dict[str, Any]) -> float:
+    return sum(parts[cause] for cause in CAUSES)
+
+
+def beside_its_own_decode(parts: dict[str, Any]) -> float:
+    return sum_of(parts) - parts["own_decode_ms"]
+
+
+def record(server: LegatoProcess, request_id: str) -> dict[str, Any]:
+    return server.get(f"/api/requests/{request_id}").json()["request"]
+
+
+def streamed(server: LegatoProcess, prompt: Any, tokens: int, **extra: Any) -> dict[str, Any]:
+    """Stream an answer; its record."""
+    options = {"max_tokens": tokens, "extra_body": {"ignore_eos": True, **extra}}
+    return record(server, read(ask(server.openai(), "completions", prompt, stream=True, **options)).chunks[0].id)
+
+
+def test_a_prompt_beside_a_running_answer_is_blamed_for_its_stalls(server: LegatoProcess) -> None:
+    with endless(server.openai()) as chunks:
+        chat_id = next(iter(chunks)).id
+        prompt = streamed(server, LONG, 1)
+    chat = record(server, chat_id)
+    assert chat["end"] == "cancelled"
+    stalls = [stall for stall in chat["stalls"] if stall["cause"] != "own_decode"]
+    assert stalls
+    assert {stall["cause"] for stall in stalls} == {"others_prefill"}
+    charged = sum(stall["parts"]["others_prefill_ms"] for stall in stalls)
+    assert charged >= MOST * sum(beside_its_own_decode(stall["parts"]) for stall in stalls)
+    assert {blame["request"] for stall in stalls for blame in stall["parts"]["blamed"]} == {prompt["id"]}
+    assert chat["timings"]["decode_parts"]["blamed"][0]["tokens"] <= prompt["prompt_tokens"]
+
+
+def test_of_two_prompts_each_is_slowed_by_the_other(server: LegatoProcess) -> None:
+    answer = ask(server.openai(), "completions", ["One. " + LONG, "Two. " + LONG], max_tokens=1)
+    found = [record(server, answer.id), record(server, f"{answer.id}-1")]
+    for mine, other in (found, found[::-1]):
+        parts = mine["timings"]["prefill_parts"]
+        assert sum_of(parts) == pytest.approx(mine["timings"]["prefill_ms"], abs=0.01)
+        assert parts["own_prefill_ms"] + parts["others_prefill_ms"] >= MOST * sum_of(parts)
+        assert [blame["request"] for blame in parts["blamed"]] == [other["id"]]
+        assert parts["others_prefill_ms"] > 0.3 * parts["own_prefill_ms"]
+
+
+def test_in_a_full_batch_the_other_answers_are_the_cause(server: LegatoProcess) -> None:
+    options = {"max_tokens": 60, "n": 8, "extra_body": {"ignore_eos": True}}
+    streamed(server, [42], 20)
+    answer = ask(server.openai(), "completions", [42], **options)
+    for number in range(1, 8):
+        parts = record(server, f"{answer.id}-{number}")["timings"]["decode_parts"]
+        charged = parts["others_decode_ms"] + parts["others_prefill_ms"]
+        assert charged >= MOST * beside_its_own_decode(parts)
+        assert parts["others_decode_ms"] > parts["others_prefill_ms"]
+        assert parts["others_decode_ms"] > parts["own_decode_ms"]
+
+
+def has_stopped(server: LegatoProcess) -> bool:
+    """Whether the only answer gets no further."""
+    before = server.get("/api/requests").json()["running"]
+    time.sleep(1.5)
+    after = server.get("/api/requests").json()["running"]
+    return bool(before) and before[0]["answer_tokens"] == after[0]["answer_tokens"] > 0
+
+
+def test_a_client_that_does_not_read_is_told_so(server: LegatoProcess) -> None:
+    body = {"messages": user("Hi"), "max_tokens": 300, "ignore_eos": True, "logprobs": True, "top_logprobs": 20}
+    with raw_post(server, "/v1/chat/completions", body | {"stream": True}, receive_buffer=4096) as connection:
+        wait_until(lambda: has_stopped(server), "what the client does not read holds its answer up", timeout_s=60)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)
+        data = b""
+        while part := connection.recv(65536):
+            data += part
+            if b"[DONE]" in data:
+                break
+    first = data.split(b"data: ", 1)[1].split(b"\n\n", 1)[0]
+    found = record(server, json.loads(first)["id"])
+    stalls = [stall for stall in found["stalls"] if stall["gap_ms"] > 1000]
+    assert stalls
+    assert {stall["cause"] for stall in stalls} == {"delivery"}
+    for stall in stalls:
+        assert stall["parts"]["delivery_ms"] >= MOST * beside_its_own_decode(stall["parts"])
+
+
+def test_an_answer_alone_is_its_own_decode(server: LegatoProcess) -> None:
+    timings = streamed(server, [42] * 10, 60)["timings"]
+    parts = timings["decode_parts"]
+    assert parts["others_decode_ms"] == parts["others_prefill_ms"] == 0
+    assert parts["own_decode_ms"] >= 0.8 * sum_of(parts)
+
+
+def test_waiting_for_a_place_names_who_had_it(serve: Any) -> None:
+    server = serve("smollm2", "--parallel", "1", "--ctx", "512")
+    with endless(server.openai()) as chunks:
+        first = next(iter(chunks)).id
+        waiting: list[dict[str, Any]] = []
+        thread = threading.Thread(target=lambda: waiting.append(streamed(server, [42], 1)))
+        thread.start()
+        while server.get("/api/status").json()["waiting"] == 0:
+            time.sleep(0.05)
+        (live,) = [live for live in server.get("/api/requests").json()["running"] if live["phase"] == "queue"]
+        assert live["ahead"] == 0
+    thread.join(timeout=30)
+    assert waiting[0]["behind"] == [first]
+    assert waiting[0]["timings"]["queue_ms"] > 0
+
+
+def test_parts_and_gaps_add_up_in_the_answer_too(server: LegatoProcess) -> None:
+    last = read(ask(server.openai(), "chat", stream=True, max_tokens=20)).chunks[-1]
+    timings = timings_of(last)
+    assert timings is not None
+    assert sum_of(timings["prefill_parts"]) == pytest.approx(timings["prefill_ms"], abs=0.01)
+    tokens = timings["decode_tokens"]
+    seconds = (tokens - 1) / timings["decode_tokens_per_second"]
+    assert sum_of(timings["decode_parts"]) == pytest.approx(seconds * 1000, rel=0.01)
+    assert timings["stalled_ms"] >= 100 * timings["stalls"]

@@ -1,0 +1,224 @@
+"""Who is charged for a wait: hand-made calls of the engine, and any others for what must always hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legato.telemetry.attribution import Attribution, Stretch
+from legato.telemetry.calls import Call, Chunk
+from legato.telemetry.parts import CAUSES, Cause
+from legato.telemetry.timeline import stall_cause
+
+ANA, BEN, CAI = 1, 2, 3
+NAMES = {ANA: "ana", BEN: "ben", CAI: "cai"}
+DECODE_S = 0.01
+CHUNK_S = 0.2
+LOOP_S = 0.001
+
+
+class Engine:
+    """Makes calls one after another, with a little time for the loop before each."""
+
+    def __init__(self, *running: int) -> None:
+        self.now_s = 100.0
+        self.attribution = Attribution()
+        for request in running:
+            self.admit(request)
+
+    def admit(self, request: int) -> None:
+        self.attribution.admit(request, NAMES[request], self.now_s)
+
+    def decode(self, *requests: int, took_s: float = DECODE_S) -> None:
+        self._call(took_s, list(requests), [])
+
+    def read(self, request: int, tokens: int = 64, took_s: float = CHUNK_S, start: int = 0) -> None:
+        self._call(took_s, [], [Chunk(request, start, tokens)])
+
+    def joined(self, decoded: list[int], chunks: list[Chunk], took_s: float) -> None:
+        self._call(took_s, decoded, chunks)
+
+    def _call(self, took_s: float, decoded: list[int], chunks: list[Chunk]) -> None:
+        begun_s = self.now_s + LOOP_S
+        self.now_s = begun_s + took_s
+        self.attribution.call(Call(begun_s, self.now_s, decoded, chunks))
+
+    def stretch(self, request: int) -> Stretch:
+        stretch = self.attribution.stretch(request, self.now_s)
+        assert stretch is not None
+        return stretch
+
+
+def whole(stretch: Stretch) -> float:
+    parts = stretch.parts()
+    return sum(parts.of(cause) for cause in CAUSES) / 1000
+
+
+def cause_of(stretch: Stretch) -> Cause:
+    return stall_cause(stretch.parts())
+
+
+def test_an_answer_alone_waits_for_its_own_decode() -> None:
+    engine = Engine(ANA)
+    engine.decode(ANA)
+    engine.stretch(ANA)
+    engine.decode(ANA)
+    stretch = engine.stretch(ANA)
+    assert stretch.own_decode_s == pytest.approx(DECODE_S)
+    assert stretch.engine_s == pytest.approx(LOOP_S)
+    assert whole(stretch) == pytest.approx(DECODE_S + LOOP_S, abs=1e-5)
+
+
+def test_a_chunk_of_another_prompt_is_charged_to_it_by_name() -> None:
+    engine = Engine(ANA, BEN)
+    engine.decode(ANA)
+    engine.stretch(ANA)
+    engine.read(BEN, tokens=64)
+    engine.decode(ANA)
+    stretch = engine.stretch(ANA)
+    assert stretch.others_prefill_s == pytest.approx(CHUNK_S)
+    assert [(blame.request, blame.tokens) for blame in stretch.blamed] == [("ben", 64)]
+    assert stretch.blamed[0].ms == pytest.approx(CHUNK_S * 1000)
+    assert cause_of(stretch) == "others_prefill"
+
+
+def test_what_came_before_the_gap_is_not_blamed() -> None:
+    engine = Engine(ANA, BEN)
+    engine.read(BEN)
+    engine.decode(ANA)
+    engine.stretch(ANA)
+    engine.decode(ANA)
+    assert engine.stretch(ANA).blamed == ()
+
+
+def test_two_prompts_share_the_blame_by_what_they_took() -> None:
+    engine = Engine(ANA, BEN, CAI)
+    engine.decode(ANA)
+    engine.stretch(ANA)
+    engine.read(BEN, tokens=64, took_s=0.1)
+    engine.read(CAI, tokens=32, took_s=0.3)
+    engine.decode(ANA)
+    stretch = engine.stretch(ANA)
+    assert [(blame.request, blame.tokens) for blame in stretch.blamed] == [("cai", 32), ("ben", 64)]
+    assert sum(blame.ms for blame in stretch.blamed) == pytest.approx(stretch.others_prefill_s * 1000)
+
+
+def test_of_two_prompts_each_waits_for_its_own_and_for_the_other() -> None:
+    engine = Engine(BEN, CAI)
+    for _ in range(3):
+        engine.read(BEN, took_s=0.1)
+        engine.read(CAI, took_s=0.2)
+    stretch = engine.stretch(BEN)
+    assert stretch.own_prefill_s == pytest.approx(0.3)
+    assert stretch.others_prefill_s == pytest.approx(0.6)
+    assert [blame.request for blame in stretch.blamed] == ["cai"]
+
+
+def test_in_a_full_batch_the_longer_call_is_the_others() -> None:
+    engine = Engine(ANA, BEN, CAI)
+    for _ in range(5):
+        engine.decode(ANA)
+    engine.stretch(ANA)
+    engine.decode(ANA, BEN, CAI, took_s=0.2)
+    stretch = engine.stretch(ANA)
+    assert stretch.own_decode_s == pytest.approx(DECODE_S)
+    assert stretch.others_decode_s == pytest.approx(0.2 - DECODE_S)
+    assert cause_of(stretch) == "others_decode"
+
+
+def test_a_batch_that_nobody_was_seen_without_is_shared_evenly() -> None:
+    engine = Engine(ANA, BEN)
+    engine.decode(ANA, BEN, took_s=0.2)
+    assert engine.stretch(ANA).own_decode_s == pytest.approx(0.1)
+
+
+def test_a_call_that_decodes_and_reads_is_split() -> None:
+    engine = Engine(ANA, BEN)
+    engine.decode(ANA)
+    engine.stretch(ANA)
+    engine.joined([ANA], [Chunk(BEN, 0, 512)], took_s=0.5)
+    stretch = engine.stretch(ANA)
+    assert stretch.own_decode_s == pytest.approx(DECODE_S)
+    assert stretch.others_prefill_s == pytest.approx(0.5 - DECODE_S)
+
+
+def test_while_a_prompt_is_read_others_answers_slow_it() -> None:
+    engine = Engine(ANA, BEN)
+    engine.read(BEN)
+    engine.decode(ANA)
+    stretch = engine.stretch(BEN)
+    assert (stretch.own_prefill_s, stretch.others_decode_s) == (pytest.approx(CHUNK_S), pytest.approx(DECODE_S))
+
+
+def test_a_slow_client_is_delivery() -> None:
+    engine = Engine(ANA)
+    engine.decode(ANA)
+    parts = engine.stretch(ANA).parts(delivery_s=0.4)
+    assert parts.delivery_ms == pytest.approx(400)
+    assert stall_cause(parts) == "delivery"
+
+
+@pytest.mark.parametrize(("decode_s", "cause"), [(0.4, "own_decode"), (0.2, "others_prefill")])
+def test_the_larger_part_is_the_cause(decode_s: float, cause: Cause) -> None:
+    engine = Engine(ANA, BEN)
+    engine.read(BEN, took_s=0.3)
+    engine.decode(ANA, took_s=decode_s)
+    assert cause_of(engine.stretch(ANA)) == cause
+
+
+def test_what_is_not_known_is_not_charged() -> None:
+    engine = Engine(ANA)
+    assert engine.attribution.stretch(BEN, engine.now_s) is None
+    engine.attribution.forget(ANA)
+    assert engine.attribution.stretch(ANA, engine.now_s) is None
+
+
+def test_a_new_worker_owes_nothing_for_the_time_before_it() -> None:
+    engine = Engine(ANA)
+    engine.decode(ANA)
+    engine.attribution.reset()
+    engine.now_s += 60
+    engine.admit(ANA)
+    engine.decode(ANA)
+    assert whole(engine.stretch(ANA)) == pytest.approx(DECODE_S + LOOP_S, abs=1e-5)
+
+
+def test_idle_time_before_an_admission_is_nobodys() -> None:
+    engine = Engine(ANA)
+    engine.decode(ANA)
+    engine.now_s += 60
+    engine.admit(BEN)
+    engine.read(BEN)
+    assert whole(engine.stretch(BEN)) == pytest.approx(CHUNK_S + LOOP_S, abs=1e-5)
+
+
+durations = st.floats(0.0001, 2)
+requests = st.sampled_from([ANA, BEN, CAI])
+calls = st.tuples(
+    durations, st.lists(requests, unique=True), st.lists(st.tuples(requests, st.integers(1, 512)), max_size=3)
+)
+
+
+@given(st.lists(calls, min_size=1, max_size=30), st.lists(st.integers(0, 29), max_size=5))
+def test_the_parts_of_any_stretch_add_up_to_it(
+    made: list[tuple[float, list[int], list[tuple[int, int]]]], asked_after: list[int]
+) -> None:
+    engine = Engine(ANA, BEN, CAI)
+    since = dict.fromkeys((ANA, BEN, CAI), engine.now_s)
+    for number, (took_s, decoded, chunks) in enumerate(made):
+        if decoded or chunks:
+            engine.joined(decoded, [Chunk(request, 0, tokens) for request, tokens in chunks], took_s)
+        for request in (ANA, BEN, CAI) if number in asked_after or number == len(made) - 1 else ():
+            stretch = engine.stretch(request)
+            parts = (
+                stretch.own_decode_s,
+                stretch.others_decode_s,
+                stretch.own_prefill_s,
+                stretch.others_prefill_s,
+                stretch.engine_s,
+            )
+            assert all(part >= 0 for part in parts)
+            assert sum(parts) == pytest.approx(engine.now_s - since[request], abs=1e-6)
+            assert sum(blame.ms for blame in stretch.blamed) == pytest.approx(stretch.others_prefill_s * 1000, abs=1e-3)
+            since[request] = engine.now_s
