@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from benchmarks import interference, overhead, startup
+from benchmarks import agreement, overhead, peers, startup, telemetry
 from benchmarks.report import save
 
 
 def main() -> None:
     """Measure all, one after the other."""
     save("startup", startup.measure(5))
-    save("overhead", overhead.measure(7, 200))
-    save("interference", interference.measure(3, 6000))
+    save("overhead", overhead.measure(15, 120))
+    save("telemetry", telemetry.measure(15, 120))
+    save("agreement", agreement.measure(200))
+    peers.measure(["solo", "interference", "cache"], 3)
 
 
 if __name__ == "__main__":

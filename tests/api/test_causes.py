@@ -84,11 +84,12 @@ def has_stopped(server: LegatoProcess) -> bool:
     before = server.get("/api/requests").json()["running"]
     time.sleep(1.5)
     after = server.get("/api/requests").json()["running"]
+    assert after, "the answer went on to its end"
     return bool(before) and before[0]["answer_tokens"] == after[0]["answer_tokens"] > 0
 
 
 def test_a_client_that_does_not_read_is_told_so(server: LegatoProcess) -> None:
-    body = {"messages": user("Hi"), "max_tokens": 300, "ignore_eos": True, "logprobs": True, "top_logprobs": 20}
+    body = {"messages": user("Hi"), "max_tokens": 500, "ignore_eos": True, "logprobs": True, "top_logprobs": 20}
     with raw_post(server, "/v1/chat/completions", body | {"stream": True}, receive_buffer=4096) as connection:
         wait_until(lambda: has_stopped(server), "what the client does not read holds its answer up", timeout_s=60)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)

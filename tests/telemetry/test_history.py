@@ -199,7 +199,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
             f"INSERT INTO requests ({columns}) WITH RECURSIVE n(i) AS "
             f"(SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {RARE_ROWS + 100}) "
             f"SELECT printf('chatcmpl-%08d', i), {ARRIVED_AT} + i, 'ann', 'small', 'chat', "
-            "iif(i % 1000 = 0, 'failed', 'stop'), 9, 0, 9, 1, 0, 9, 9, 9, iif(i % 900 = 0, 9999, 99), 9, 0 FROM n"
+            "iif(i % 1000 = 0, 'failed', 'stop'), 9, 0, 9, 1, 0, 9, 9, 9, iif(i % 900 = 0, 9999, 99), 9, 0, '' FROM n"
         )
         # The failed ones must not make the others rare.
         file.execute(

@@ -24,7 +24,7 @@ from legato.server.errors import install_error_handlers
 from legato.server.service import Service
 from legato.server.sse import ClientGoneError
 from legato.settings import Settings
-from legato.telemetry.utilisation import Utilisation
+from legato.telemetry.utilisation import NvidiaGpus, Utilisation
 
 
 def create_app(settings: Settings, service: Service) -> FastAPI:
@@ -38,7 +38,9 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
 
     app = FastAPI(title="Legato", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
-    app.state.utilisation = Utilisation(lambda: [os.getpid(), *filter(None, [service.engine.worker_pid])])
+    app.state.utilisation = Utilisation(
+        lambda: [os.getpid(), *filter(None, [service.engine.worker_pid])], NvidiaGpus.find()
+    )
     install_error_handlers(app)
 
     @app.exception_handler(ClientGoneError)

@@ -77,7 +77,7 @@ async def list_requests(
     """Requests that run, and those that have ended, newest first, a page at a time."""
     service = _service(request)
     history = service.recorder.history
-    if history is None or history.problem:
+    if history is None or not history.is_on:
         page = _page_of_memory(service.recorder, limit, client, end, id, slower_than_ms)
     else:
         page = await asyncio.to_thread(

@@ -22,6 +22,7 @@ import numpy as np
 
 from legato.errors import LegatoError
 from legato.telemetry.record import EndReason, RequestRecord
+from legato.telemetry.verdict import verdict
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,8 @@ CREATE TABLE requests (
     decode_ms REAL NOT NULL,
     total_ms REAL NOT NULL,
     itl_max_ms REAL,
-    stalls INTEGER NOT NULL
+    stalls INTEGER NOT NULL,
+    verdict TEXT NOT NULL
 );
 CREATE INDEX by_arrival ON requests (arrived_at);
 CREATE INDEX by_client ON requests (client, arrived_at);
@@ -102,6 +104,8 @@ class Summary(msgspec.Struct, frozen=True):
     total_ms: float
     itl_max_ms: float | None
     stalls: int
+    verdict: str
+    """What the wait was, in one sentence."""
 
     @classmethod
     def of(cls, record: RequestRecord) -> Summary:
@@ -125,6 +129,7 @@ class Summary(msgspec.Struct, frozen=True):
             total_ms=timings.total_ms,
             itl_max_ms=timings.itl_max_ms,
             stalls=timings.stalls,
+            verdict=verdict(record).sentences[0],
         )
 
 

@@ -1,0 +1,91 @@
+"""What telemetry costs a running answer: recording on against off, and three scrapers against none.
+
+python -m benchmarks.telemetry [--rounds 15] [--tokens 120]
+
+All servers are up at once, and rounds alternate between them, so that a slow minute of the machine hits all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from benchmarks.http_stream import Stream, run
+from benchmarks.report import Figure, save
+from benchmarks.servers import legato, running
+from legato.models import default_store
+
+SETTLE_S = 0.3
+SCRAPERS = 3
+SCRAPE = """
+import sys, time, urllib.request
+while True:
+    urllib.request.urlopen(sys.argv[1]).read()
+    time.sleep(1)
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--tokens", type=int, default=120)
+    options = parser.parse_args()
+    save("telemetry", measure(options.rounds, options.tokens))
+
+
+def measure(rounds: int, tokens: int) -> list[Figure]:
+    """Ratios of decode rates, medians over rounds."""
+    model = default_store().resolve("smollm2").path
+    options = ("--parallel", "2", "--ctx", "1024")
+    recorded: list[float] = []
+    scraped: list[float] = []
+    with ExitStack() as stack:
+        on = stack.enter_context(running(legato("on", model, *options)))
+        off = stack.enter_context(running(legato("off", model, *options, "--no-telemetry")))
+        for number in range(-1, rounds):
+            # Whoever comes second in a round finds the machine otherwise: they take turns.
+            order = [on.port, off.port] if number % 2 else [off.port, on.port]
+            rates = {port: _rate(port, tokens) for port in order}
+            with scrapers(on.port):
+                beside = _rate(on.port, tokens)
+            if number < 0:
+                continue  # a warm-up of both
+            recorded.append(rates[on.port] / rates[off.port])
+            scraped.append(beside / rates[on.port])
+    return [
+        Figure("decode rate, telemetry on over off", statistics.median(recorded), "ratio", recorded, ">= 0.99"),
+        Figure("decode rate, three scrapers over none", statistics.median(scraped), "ratio", scraped, ">= 0.99"),
+    ]
+
+
+@contextmanager
+def scrapers(port: int) -> Iterator[None]:
+    """Programs that ask for `/metrics` every second."""
+    url = f"http://127.0.0.1:{port}/metrics"
+    started = [subprocess.Popen([sys.executable, "-c", SCRAPE, url]) for _ in range(SCRAPERS)]
+    time.sleep(SETTLE_S)
+    try:
+        yield
+    finally:
+        for scraper in started:
+            scraper.kill()
+            scraper.wait()
+
+
+def _rate(port: int, tokens: int) -> float:
+    time.sleep(SETTLE_S)
+    body = {"prompt": [42] * 16, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    stream = Stream("answer", "/v1/completions", body)
+    run(port, [stream])
+    # By tokens: some have no whole character and so no event of their own.
+    return (tokens - 1) / (stream.times_s[-1] - stream.times_s[0])
+
+
+if __name__ == "__main__":
+    main()
