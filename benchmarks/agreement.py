@@ -34,14 +34,14 @@ def measure(requests: int) -> list[Figure]:
     with running(legato("legato", default_store().resolve("smollm2").path, "--parallel", "8")) as server:
         while len(found) < requests:
             crowd = Crowd(
-                people=6,
-                duration_s=30,
-                think_s=1,
-                turn_tokens=30,
-                answer_tokens=20,
-                conversation_tokens=600,
+                people=7,
+                duration_s=60,
+                think_s=0.5,
+                turn_tokens=20,
+                answer_tokens=12,
+                conversation_tokens=200,
                 jobs=1,
-                job_tokens=800,
+                job_tokens=400,
                 job_answer_tokens=8,
             )
             found += asyncio.run(_crowd(crowd, server.port))

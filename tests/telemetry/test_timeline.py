@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.telemetry.timeline import Timeline, Timings
+from legato.telemetry.attribution import Stretch
+from legato.telemetry.calls import Call, Chunk
+from legato.telemetry.timeline import LONGEST_STALLS, Timeline, Timings
 
 ROUNDING_MS = 0.0026
 """Five figures are rounded to a microsecond each, so that four of them may miss the fifth by half of one each."""
@@ -171,3 +173,58 @@ def test_gaps_are_in_order(timeline: Timeline) -> None:
         assert timings.itl_p95_ms is not None
         assert timings.itl_max_ms is not None
         assert timings.itl_p50_ms <= timings.itl_p95_ms <= timings.itl_max_ms
+
+
+# Causes
+
+
+def stretch(until_s: float, **parts: float) -> Stretch:
+    zero = dict.fromkeys(("own_decode_s", "others_decode_s", "own_prefill_s", "others_prefill_s", "engine_s"), 0.0)
+    return Stretch(until_s, **(zero | parts))
+
+
+def test_a_gap_beyond_the_target_is_a_stall_with_its_cause() -> None:
+    timeline = Timeline(100.0, admitted_s=100.0, gap_target_s=0.1)
+    timeline.add_token(101.0, stretch(101.0, own_prefill_s=1.0))
+    timeline.add_token(101.05, stretch(101.05, own_decode_s=0.05))
+    timeline.add_token(101.45, stretch(101.45, own_decode_s=0.05, others_prefill_s=0.35))
+    timings = timeline.timings()
+    assert (timings.stalls, timings.stalled_ms) == (1, pytest.approx(400))
+    (stall,) = timeline.stalls
+    assert (stall.cause, stall.at_ms, stall.gap_ms) == ("others_prefill", pytest.approx(1050), pytest.approx(400))
+    assert timings.prefill_parts is not None
+    assert timings.prefill_parts.own_prefill_ms == pytest.approx(1000)
+    assert timings.decode_parts is not None
+    assert (timings.decode_parts.own_decode_ms, timings.decode_parts.others_prefill_ms) == (100, 350)
+
+
+def test_a_late_delivery_is_made_good_by_the_next_token() -> None:
+    timeline = Timeline(100.0, admitted_s=100.0)
+    timeline.add_token(101.0, stretch(101.0, own_prefill_s=1.0))
+    timeline.add_token(101.8, stretch(101.3, own_decode_s=0.3))
+    timeline.add_token(101.9, stretch(101.9, own_decode_s=0.6))
+    assert timeline.stalls[0].parts.delivery_ms == pytest.approx(500)
+    parts = timeline.timings().decode_parts
+    assert parts is not None
+    assert parts.delivery_ms == pytest.approx(0, abs=0.01)
+    assert parts.total_ms == pytest.approx(900)
+
+
+def test_only_the_longest_stalls_are_kept_and_all_are_counted() -> None:
+    timeline = Timeline(0.0, admitted_s=0.0, gap_target_s=0.1)
+    at = 0.0
+    for number in range(60):
+        at += 0.2 + number / 1000
+        timeline.add_token(at, stretch(at, own_decode_s=0.2 + number / 1000))
+    assert timeline.stall_count == 59
+    gaps = [stall.gap_ms for stall in timeline.stalls]
+    assert len(gaps) == LONGEST_STALLS
+    assert gaps == sorted(gaps, reverse=True)
+    assert gaps[0] == pytest.approx(259)
+
+
+def test_a_chunk_of_a_shared_call_takes_its_share() -> None:
+    timeline = Timeline(100.0)
+    timeline.add_chunk(Call(100.5, 100.9, [], [Chunk(1, 0, 30), Chunk(2, 0, 10)]), 0, 30)
+    (chunk,) = timeline.chunks
+    assert (chunk.at_ms, chunk.took_ms, chunk.tokens) == (pytest.approx(500), pytest.approx(300), 30)

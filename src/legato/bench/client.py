@@ -32,10 +32,10 @@ class Answer:
 def http_client() -> httpx.AsyncClient:
     """Connections for any number of people.
 
-    The environment's proxies are left out, as their times are not the server's. Connections are dropped before
-    servers, which commonly wait 5 s, drop them: a request must not meet a closing one.
+    The environment's proxies are left out, as their times are not the server's. No connection is used twice: some
+    servers close one after a stream without saying so, and the next request would meet the closing one.
     """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx.AsyncClient(timeout=None, limits=limits, trust_env=False)
 
 
