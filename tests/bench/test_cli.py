@@ -126,6 +126,8 @@ def test_ctrl_c_keeps_what_was_measured(fake: FakeFactory, tmp_path: Path) -> No
         "run.json",
     ]
     code = "from legato.cli.bench import bench_app; bench_app()"
+    # Whoever runs these tests in the background may ignore Ctrl-C, which programs inherit.
+    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {code}"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, env={**os.environ}
     )

@@ -22,8 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legato.errors import LegatoError
-from legato.telemetry.history import RARE_ROWS, Cursor, History, Summary, pack, unpack
+from legato.telemetry.history import History
+from legato.telemetry.history_file import RARE_ROWS, pack, unpack
 from legato.telemetry.record import RequestRecord
+from legato.telemetry.summary import Cursor, Summary
 from tests.telemetry.records import ARRIVED_AT, request_record, stall
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,9 @@ from legato.server.errors import ApiError
 from legato.server.recorder import Recorder, running
 from legato.server.service import Service
 from legato.telemetry.calls import Call
-from legato.telemetry.history import Cursor, History, Page, Summary
+from legato.telemetry.history import History
 from legato.telemetry.record import EndReason, RequestRecord
+from legato.telemetry.summary import Cursor, Page, Summary
 from legato.telemetry.utilisation import Sample, Utilisation
 from legato.telemetry.verdict import verdict
 
