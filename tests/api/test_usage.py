@@ -67,3 +67,16 @@ def test_one_token_has_no_gaps(server: LegatoProcess, api: Api) -> None:
     assert timings["decode_tokens"] == 1
     gaps = ("itl_p50_ms", "itl_p95_ms", "itl_max_ms", "decode_tokens_per_second")
     assert [timings[name] for name in gaps] == [None] * 4
+
+
+def test_running_counts_grow_to_the_last_one(server: LegatoProcess, api: Api) -> None:
+    wanted = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = list(ask(server.openai(), api, stream=True, stream_options=wanted, n=2))
+    for index in range(2):
+        counts = [c.usage.completion_tokens for c in chunks if c.usage and c.choices and c.choices[0].index == index]
+        assert counts == sorted(set(counts))
+        assert counts[0] >= 1
+    assert chunks[-1].usage.completion_tokens == sum(
+        max(c.usage.completion_tokens for c in chunks[:-1] if c.usage and c.choices[0].index == index)
+        for index in range(2)
+    )

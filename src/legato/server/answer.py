@@ -14,6 +14,7 @@ from legato.engine.vocabulary import Tokens
 from legato.server.errors import ApiError
 from legato.server.generation import Finish, Generation, GenerationRequest, Progress, interleave
 from legato.server.requests import CommonRequest
+from legato.server.responses import running_usage_of
 from legato.server.sse import EventStream, unless_client_goes
 from legato.server.text import ChosenToken, Piece
 from legato.telemetry.record import Endpoint, Origin
@@ -103,22 +104,22 @@ def generation_requests(
 
 
 async def respond(
-    request: Request, generations: Sequence[Generation], shape: AnswerShape, *, stream: bool, summary: bool
+    request: Request, body: CommonRequest, generations: Sequence[Generation], shape: AnswerShape
 ) -> Response:
     """Answer a request.
 
     Args:
         request: Whose client may go away, which frees what its generations hold.
+        body: Its body, which says whether the answer is streamed, and with which counts.
         generations: One a choice.
         shape: The API's bodies.
-        stream: Send the answer as it is written.
-        summary: End the stream with the token counts.
 
     Raises:
         ApiError: The engine failed, and nothing was sent yet.
     """
-    if stream:
-        return EventStream(_events(generations, shape, summary=summary))
+    if body.stream:
+        events = _events(generations, shape, summary=body.includes_usage, running_usage=body.includes_running_usage)
+        return EventStream(events)
     return await unless_client_goes(request, _whole(generations, shape))
 
 
@@ -138,14 +139,21 @@ async def _whole(generations: Sequence[Generation], shape: AnswerShape) -> Respo
     return Response(msgspec.json.encode(body), media_type="application/json")
 
 
-async def _events(generations: Sequence[Generation], shape: AnswerShape, *, summary: bool) -> AsyncIterator[bytes]:
+async def _events(
+    generations: Sequence[Generation], shape: AnswerShape, *, summary: bool, running_usage: bool
+) -> AsyncIterator[bytes]:
     for opening in shape.openings():
         yield _event(opening)
     finishes: dict[int, Finish] = {}
+    written = [0] * len(generations)
     try:
         async for index, item in interleave(generations):
             if isinstance(item, Piece):
-                yield _event(shape.piece(index, item))
+                part = shape.piece(index, item)
+                if running_usage:
+                    written[index] += len(item.tokens)
+                    part.usage = running_usage_of(generations[index], written[index])
+                yield _event(part)
                 continue
             if isinstance(item, Progress):
                 yield _event(shape.progress(index, item))

@@ -90,6 +90,16 @@ class Generation:
         )
         recorder.submitted(self._stream.submit.id, request.origin)
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt."""
+        return self._stream.timeline.prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Those that did not have to be read."""
+        return self._stream.timeline.cached_tokens
+
     def cancel(self) -> None:
         """Free what it holds in the engine, if it has not ended."""
         self._stream.cancel()

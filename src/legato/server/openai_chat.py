@@ -55,7 +55,7 @@ async def create_chat_completion(request: Request, body: ChatRequest) -> Respons
         param="messages",
     )
     shape = _ChatShape(answer_id, service.name, service.language.vocabulary, len(generations))
-    return await respond(request, generations, shape, stream=bool(body.stream), summary=body.includes_usage)
+    return await respond(request, body, generations, shape)
 
 
 class _ChatShape:

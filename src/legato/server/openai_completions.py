@@ -49,7 +49,7 @@ async def create_completion(request: Request, body: CompletionRequest) -> Respon
     choices = len(generations) // len(prompts)
     echoes = [_text(vocabulary, prompt) if body.echo else "" for prompt in prompts for _ in range(choices)]
     shape = _TextShape(answer_id, service.name, vocabulary, echoes, len(prompts))
-    return await respond(request, generations, shape, stream=bool(body.stream), summary=body.includes_usage)
+    return await respond(request, body, generations, shape)
 
 
 async def _tokens(service: Service, body: CompletionRequest) -> list[Tokens]:

@@ -68,6 +68,8 @@ class StreamOptions(BaseModel):
 
     include_usage: bool | None = None
     """Send a last chunk with the token counts."""
+    continuous_usage_stats: bool | None = None
+    """Send the token counts so far with every part of the answer, as vLLM does."""
     include_progress: bool | None = None
     """Send chunks without choices that tell how far the prompt is read."""
     include_obfuscation: Literal[False] | None = None
@@ -144,6 +146,11 @@ class CommonRequest(BaseModel):
     def includes_usage(self) -> bool:
         """Whether a stream ends with the token counts."""
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def includes_running_usage(self) -> bool:
+        """True if each event is to carry the token counts so far."""
+        return bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
     @property
     def includes_progress(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from legato.engine.vocabulary import Vocabulary
-from legato.server.generation import Finish, FinishReason, Progress
+from legato.server.generation import Finish, FinishReason, Generation, Progress
 from legato.server.text import ChosenToken
 from legato.telemetry.timeline import Timings
 
@@ -157,6 +157,12 @@ class Completion(msgspec.Struct, omit_defaults=True):
     usage: Usage | None = None
     timings: Timings | None = None
     prompt_progress: PromptProgress | None = None
+
+
+def running_usage_of(generation: Generation, written: int) -> Usage:
+    """Token counts of a choice of which so many tokens were sent."""
+    prompt, cached = generation.prompt_tokens, generation.cached_tokens
+    return Usage(prompt, written, prompt + written, PromptTokensDetails(cached))
 
 
 def prompt_progress(index: int, progress: Progress) -> PromptProgress:
