@@ -103,7 +103,8 @@ def requests_table(listing: Listing, *, width: int) -> Table:
     for column in figures:
         table.add_column(column.name, justify="right", no_wrap=True)
     if reasons:
-        table.add_column("WHY", overflow="ellipsis", no_wrap=True)
+        # The only column that wraps, so that it takes its room from no other.
+        table.add_column("WHY", min_width=40)
     for live in listing.running:
         row = [id_text(live.id, width), *([Text(f"{duration(live.since_ms)} ago")] if arrived else [])]
         row += [client_text(live.client), Text(live.phase), *(Text(column.running(live)) for column in figures)]
