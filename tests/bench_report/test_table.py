@@ -92,10 +92,12 @@ def test_comparison_shows_ratio_interval_and_verdict() -> None:
     other = sample.bench(sample.target("legato", [sample.request(ttft=2 + n / 100, gaps=[0.1]) for n in range(9)]))
     other.options = {"seed": 3}
     out = io.StringIO()
-    print_comparison(compare(run, other), Console(file=out, width=120))
+    print_comparison(compare(run, other), Console(file=out, width=80))
     text = out.getvalue()
     assert "TTFT, s" in text
     assert "1.96" in text
+    assert "legato: " in text
+    assert "…" not in text
     assert "worse" in text
     assert "no difference shown" in text
     assert "The option seed differs: unset / 3." in text

@@ -18,7 +18,7 @@ TOLERANCE = 0.2
 """Kernels may add in another order for other batch shapes: a prompt read token by token has other log-probabilities,
 by 0.1 here. Where two candidates are closer than this, either may be chosen; anywhere else it must be the same one."""
 
-LONG = "The committee met on Monday and wrote down what had been said about the new bridge over the river. " * 75
+LONG = "The committee met on Monday and wrote down what had been said about the new bridge over the river. " * 45
 PROMPTS = [
     "The capital of France is",
     "Once upon a time there was a little girl who",

@@ -173,8 +173,10 @@ def test_killed_again_it_recovers_again(kill: Kill, mortal: LegatoProcess) -> No
     assert answer(mortal.openai(), "chat", stream=False) == (ANSWER, "stop")
 
 
-def test_a_worker_killed_while_loading_is_followed_by_another_one(kill: Kill, mortal: LegatoProcess) -> None:
-    """It is the first to die before it was ready; the ones before it had answered."""
+def test_a_worker_killed_while_loading_is_followed_by_another_one(serve) -> None:
+    """It is the first to die before it was ready; the one before it had answered."""
+    mortal = serve("smollm2", "--parallel", "1", *SMALL)
+    assert answer(mortal.openai(), "chat", stream=False) == (ANSWER, "stop")
     ready = mortal.worker()
     ready.kill()
     (loading,) = wait_until(lambda: [w for w in mortal.workers() if w != ready], "a new worker is there")

@@ -6,7 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -86,25 +88,20 @@ def print_run(run: BenchRun, console: Console) -> None:
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print each measure of both runs, the ratio with its interval, and what it allows to say."""
-    table = Table()
-    for heading in ("target", "role"):
-        table.add_column(heading, overflow="fold")
-    table.add_column("measure", no_wrap=True)
-    for heading in ("first", "second", "ratio", "95 % interval"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    previous: tuple[str, str] | None = None
-    for row in comparison.rows:
-        subject = (row.target, row.role)
-        if previous and subject != previous:
-            table.add_section()
-        table.add_row(*_comparison_cells(row, subject == previous))
-        previous = subject
     if comparison.rows:
         console.print(f"{comparison.scenario}: medians over requests, the second run against the first")
-        console.print(table)
     else:
         console.print("The runs have no measure in common.")
+    # A table for each target and role: as columns they would leave the figures no room on a terminal of 80.
+    for (target, role), rows in groupby(comparison.rows, key=lambda row: (row.target, row.role)):
+        table = Table(title=Text(printable(f"{target}: {role}")), title_justify="left", box=SIMPLE, pad_edge=False)
+        table.add_column("measure", no_wrap=True)
+        for heading in ("first", "second", "ratio", "95 % interval"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("", no_wrap=True)
+        for row in rows:
+            table.add_row(*_comparison_cells(row))
+        console.print(table)
     for note in comparison.notes:
         console.print(Text(printable(note)))
 
@@ -266,17 +263,15 @@ def _table(section: Section) -> Table:
     return table
 
 
-def _comparison_cells(row: Row, repeated: bool) -> list[Text]:
+def _comparison_cells(row: Row) -> list[Text]:
     interval = row.interval
     bounds = MISSING
     if interval.low is not None and interval.high is not None:
         bounds = f"{interval.low:.2f} to {interval.high:.2f}"
     style = {"better": "green", "worse": "red"}.get(row.verdict, "dim")
-    subject = ["", ""] if repeated else [printable(row.target), printable(row.role)]
     milli = row.measure.unit == "s" and max(row.before, row.after) < 1
     scale, unit = (1000, "ms") if milli else (1, row.measure.unit)
     cells = [
-        *subject,
         f"{row.measure.name}, {unit}",
         figure(row.before * scale),
         figure(row.after * scale),
