@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -94,7 +93,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print("The runs have no measure in common.")
     # A table for each target and role: as columns they would leave the figures no room on a terminal of 80.
     for (target, role), rows in groupby(comparison.rows, key=lambda row: (row.target, row.role)):
-        table = Table(title=Text(printable(f"{target}: {role}")), title_justify="left", box=SIMPLE, pad_edge=False)
+        table = Table(title=Text(printable(f"{target}: {role}")), title_justify="left", box=None, padding=(0, 1, 0, 0))
         table.add_column("measure", no_wrap=True)
         for heading in ("first", "second", "ratio", "95 % interval"):
             table.add_column(heading, justify="right", no_wrap=True)
