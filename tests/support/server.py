@@ -67,7 +67,9 @@ class LegatoProcess:
         self._process = None
 
     def terminate(self) -> None:
-        """Ask it to stop, as a service manager does."""
+        """Ask it to stop, as a service manager does: every process of the service is told."""
+        for child in self.descendants():
+            child.send_signal(signal.SIGTERM)
         self.process.send_signal(signal.SIGTERM)
 
     def interrupt(self) -> None:

@@ -123,6 +123,12 @@ def test_without_an_endpoint_there_is_no_exporter(environment: dict[str, str]) -
     assert SpanExporter.from_environment(environment) is None
 
 
+@pytest.mark.parametrize("url", ["nonsense", "localhost:4318", "grpc://localhost:4317"])
+def test_an_endpoint_that_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(LegatoError, match="no URL: write it like http://"):
+        SpanExporter.from_environment({"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+
+
 @pytest.mark.parametrize("name", [ENDPOINT, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"])
 def test_an_endpoint_makes_one(name: str) -> None:
     exporter = SpanExporter.from_environment({name: "http://127.0.0.1:9"})

@@ -106,8 +106,10 @@ class SocketMailbox:
 
 def main() -> None:
     """Run a worker until its server is gone."""
-    # Ctrl-C reaches the whole process group; when the worker ends is the server's to say.
+    # Ctrl-C reaches the whole process group, and a service manager's SIGTERM the whole service; when the worker ends is
+    # the server's to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     mailbox = SocketMailbox(int(sys.argv[1]))
     try:
         settings = mailbox.receive_settings()

@@ -56,11 +56,14 @@ class SpanExporter:
         """An exporter to the collector that OpenTelemetry's usual variables name; None if they name none.
 
         Raises:
-            LegatoError: They name one, but the packages are missing, or it would be spoken to in a way that Legato
-                does not know.
+            LegatoError: They name one, but no URL, the packages are missing, or it would be spoken to in a way that
+                Legato does not know.
         """
         if not any(environment.get(name) for name in ENDPOINTS):
             return None
+        for name in ENDPOINTS:
+            if (url := environment.get(name)) and not url.startswith(("http://", "https://")):
+                raise LegatoError(f"{name} is {url!r}, which is no URL: write it like http://localhost:4318.")
         protocol = next((environment[name] for name in PROTOCOLS if environment.get(name)), "http/protobuf")
         if protocol != "http/protobuf":
             raise LegatoError(
