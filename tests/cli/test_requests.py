@@ -23,7 +23,8 @@ from click.testing import Result
 from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
-from legato.cli.api_client import Explained, Listing, Status, Summary, Utilisation, readable_json, server_address
+from legato.cli.api_client import Explained, Listing, Status, Utilisation, readable_json
+from legato.cli.background_server import server_address
 from legato.cli.explain import bar, chunks_summary, explain_command, explanation
 from legato.cli.plain_text import plain
 from legato.cli.requests import requests_command, requests_table
@@ -31,6 +32,7 @@ from legato.cli.top import Snapshot, _quit_typed, lanes_table, picture, progress
 from legato.errors import LegatoError
 from legato.telemetry.parts import Blame, Parts
 from legato.telemetry.record import ChunkRead, LiveRequest, RequestRecord, Stall
+from legato.telemetry.summary import Summary
 from legato.telemetry.timeline import Timings
 from legato.telemetry.verdict import verdict
 from tests.support.server import free_port

@@ -13,40 +13,13 @@ import msgspec
 from legato.cli.background_server import Address
 from legato.cli.plain_text import plain
 from legato.errors import LegatoError
-from legato.settings import load_settings, secret
 from legato.telemetry.record import LiveRequest, RequestRecord
+from legato.telemetry.summary import Summary
 from legato.telemetry.verdict import Verdict
 
 TIMEOUT_S = 10.0
 
 T = TypeVar("T")
-
-
-class Summary(msgspec.Struct):
-    """One ended request in a list. Durations are in ms."""
-
-    id: str
-    arrived_at: float
-    """Unix time, s."""
-    endpoint: str
-    model: str
-    client: str | None
-    end: str
-    prompt_tokens: int
-    cached_tokens: int
-    answer_tokens: int
-    load_ms: float
-    queue_ms: float
-    prefill_ms: float
-    ttft_ms: float | None
-    """None if no token came."""
-    decode_ms: float
-    total_ms: float
-    itl_max_ms: float | None
-    """The longest gap between tokens; None without gaps."""
-    stalls: int
-    verdict: str = ""
-    """Its first sentence."""
 
 
 class Listing(msgspec.Struct):
@@ -87,20 +60,6 @@ class Status(msgspec.Struct):
     decode_tokens_per_second: float | None = None
     prefill_tokens_per_second: float | None = None
     utilisation: Utilisation = msgspec.field(default_factory=Utilisation)
-
-
-def server_address(url: str | None, api_key: str | None) -> Address:
-    """Where the server is: at the given URL, or else where the settings say; and the key that opens it.
-
-    Raises:
-        LegatoError: The settings are wrong.
-    """
-    settings = load_settings()
-    # A named server is somebody else's and is not shown the settings' key.
-    own_key = secret(settings.api_keys[0]) if settings.api_keys and url is None else None
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    base_url = (url or f"http://{host}:{settings.port}").rstrip("/").removesuffix("/v1")
-    return Address(base_url, api_key or own_key)
 
 
 class ApiClient:

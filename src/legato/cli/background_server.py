@@ -25,25 +25,44 @@ class Address:
     base_url: str
     """Without /v1."""
     api_key: str | None
-    """None if there is none, or if it is a named server's, whose key the settings don't know."""
+    """None if there is none, or none is known."""
+
+
+def server_address(url: str | None, api_key: str | None) -> Address:
+    """Where the server is: at the given URL, or else where the settings say; and the key that opens it.
+
+    Args:
+        url: As the person wrote it, with or without /v1.
+        api_key: As the person wrote it. Left out, it is the settings' first one, but only for their own server: a named
+            one is somebody else's and is not shown it.
+
+    Raises:
+        LegatoError: The settings are wrong.
+    """
+    settings = load_settings()
+    own_key = secret(settings.api_keys[0]) if settings.api_keys and url is None else None
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    base_url = (url or f"http://{host}:{settings.port}").rstrip("/").removesuffix("/v1")
+    return Address(base_url, api_key or own_key)
 
 
 @contextmanager
-def running_or_started(url: str | None, model: str | None, *, say: Callable[[str], None]) -> Iterator[Address]:
+def running_or_started(
+    url: str | None, model: str | None, api_key: str | None, *, say: Callable[[str], None]
+) -> Iterator[Address]:
     """A server that serves the model.
 
     Args:
         url: The server to use; if left out, the one of the settings, or a new one if none runs there.
         model: The model it must serve; any, if left out.
+        api_key: What opens it; for the settings' own server theirs, if left out.
         say: Told what is done while it takes long.
 
     Raises:
         LegatoError: The named server can't be reached or serves another model, or a new one could not load the model.
     """
-    settings = load_settings()
-    # A server of the same settings has their keys; a named one is somebody else's and is not shown them.
-    api_key = secret(settings.api_keys[0]) if settings.api_keys and url is None else None
-    base_url = (url or f"http://{settings.host}:{settings.port}").rstrip("/").removesuffix("/v1")
+    address = server_address(url, api_key)
+    base_url = address.base_url
     health = _health(base_url)
     if health is not None:
         served = health.get("model")
@@ -51,12 +70,12 @@ def running_or_started(url: str | None, model: str | None, *, say: Callable[[str
             if model not in (None, served):
                 raise LegatoError(f"The server at {base_url} serves {served}, not {model}.")
             say(f"Talking to {served} at {base_url}.")
-            yield Address(base_url, api_key)
+            yield address
             return
     elif url is not None:
         raise LegatoError(f"No Legato server answers at {base_url}; start one with `legato serve`.")
-    with _started(model or settings.model, say=say) as started_url:
-        yield Address(started_url, api_key)
+    with _started(model or load_settings().model, say=say) as started_url:
+        yield Address(started_url, address.api_key)
 
 
 def _health(base_url: str) -> dict[str, Any] | None:

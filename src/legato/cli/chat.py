@@ -36,9 +36,8 @@ def command(
     Under each answer stands where its time went: waiting, reading the prompt, writing.
     """
     with ExitStack() as stack:
-        server = stack.enter_context(running_or_started(url, model, say=say))
-        key = api_key or server.api_key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        server = stack.enter_context(running_or_started(url, model, api_key, say=say))
+        headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
         client = stack.enter_context(httpx.Client(base_url=server.base_url, headers=headers, timeout=None))
         options = {"temperature": temperature, "max_tokens": max_tokens}
         given = {name: value for name, value in options.items() if value is not None}

@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from legato.cli.api_client import ApiClient, Explained, readable_json, server_address
+from legato.cli.api_client import ApiClient, Explained, readable_json
+from legato.cli.background_server import server_address
 from legato.cli.plain_text import plain, plain_text, replace_what_the_terminal_lacks
 from legato.cli.views import ApiKey, Json, Url, local_time, print_view
 from legato.errors import LegatoError

@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from legato.cli.api_client import ApiClient, Listing, Summary, readable_json, server_address
+from legato.cli.api_client import ApiClient, Listing, readable_json
+from legato.cli.background_server import server_address
 from legato.cli.console import out
 from legato.cli.plain_text import plain_text, replace_what_the_terminal_lacks
 from legato.cli.views import (
@@ -26,6 +27,7 @@ from legato.cli.views import (
     print_view,
 )
 from legato.telemetry.record import LiveRequest
+from legato.telemetry.summary import Summary
 from legato.telemetry.wording import duration
 
 WHY_FROM = 170

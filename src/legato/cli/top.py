@@ -15,7 +15,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from legato.cli.api_client import ApiClient, Status, server_address
+from legato.cli.api_client import ApiClient, Status
+from legato.cli.background_server import server_address
 from legato.cli.console import out
 from legato.cli.plain_text import plain_text, replace_what_the_terminal_lacks
 from legato.cli.views import (
