@@ -87,7 +87,6 @@ def test_a_long_prompt_read_at_full_speed() -> None:
         "the answer's 31 tokens/s is a different phase.",
         "Its prompt was read at full speed: nobody slowed it.",
         ADVICE["shorter_prompt"],
-        ADVICE["same_beginning"],
     ]
     assert (found.dominant, found.ms) == ("prefill", 5900.0)
     assert found.share == pytest.approx(5900 / 6102)
@@ -130,7 +129,7 @@ def test_a_prompt_slowed_by_others_says_by_whom_and_by_how_much() -> None:
     assert "others_shorter_prompts" in found.advice
 
 
-def test_what_was_cached_is_said_and_no_same_beginning_advised() -> None:
+def test_what_was_cached_is_said() -> None:
     found = verdict(
         a_record(
             prefill_ms=3000.0,
@@ -295,7 +294,7 @@ def test_a_prompt_that_was_read_in_part() -> None:
 def test_a_short_prompt_that_takes_long_is_the_models_slowness() -> None:
     slow = {"prefill_ms": 5000.0, "prefill_parts": Parts(own_prefill_ms=5000.0)}
     assert verdict(a_record(prefill_tokens=37, **slow)).advice == ["smaller_model"]
-    assert verdict(a_record(prefill_tokens=370, **slow)).advice == ["shorter_prompt", "same_beginning"]
+    assert verdict(a_record(prefill_tokens=370, **slow)).advice == ["shorter_prompt"]
 
 
 def test_an_answer_of_one_token_has_no_pace() -> None:

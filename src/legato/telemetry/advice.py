@@ -12,7 +12,6 @@ Advice = Literal[
     "more_at_once",
     "fewer_at_once",
     "shorter_prompt",
-    "same_beginning",
     "others_shorter_prompts",
     "chunked_policy",
     "smaller_chunk",
@@ -26,7 +25,6 @@ ADVICE: dict[Advice, str] = {
     "more_at_once": "More answers at once (a higher --parallel), if memory allows, would have let it begin sooner.",
     "fewer_at_once": "Fewer answers at once (a lower --parallel) would make each of them faster; others then wait.",
     "shorter_prompt": "A shorter prompt would be read sooner.",
-    "same_beginning": "A prompt that begins word for word as an earlier one is read only from where it differs.",
     "others_shorter_prompts": "Shorter prompts of the others would have held it up less.",
     "chunked_policy": (
         "With --policy chunked only one chunk of a prompt comes between two tokens; "
@@ -87,9 +85,7 @@ def _own_prompt(record: RequestRecord, times: Split) -> list[Advice]:
     own = times.causes_ms["own_prefill"] if timings.prefill_parts is not None else times.phases_ms["prefill"]
     if timings.prefill_tokens < LONG_PROMPT_TOKENS or not _weighty(own, times):
         return []
-    # Where most of the prompt was cached, its beginning is the same already.
-    cached_little = timings.cached_tokens < timings.prefill_tokens
-    return ["shorter_prompt", "same_beginning"] if cached_little else ["shorter_prompt"]
+    return ["shorter_prompt"]
 
 
 def _model_is_slow(record: RequestRecord, times: Split) -> bool:
