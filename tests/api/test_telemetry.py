@@ -79,6 +79,7 @@ def test_one_that_runs_is_shown_with_its_phase(server: LegatoProcess) -> None:
         answer_id = next(iter(chunks)).id
         (live,) = requests(server)["running"]
         assert (live["id"], live["phase"]) == (answer_id, "decode")
+        assert requests(server, client="ana")["running"] == requests(server, id="x")["running"] == []
         assert live["read_tokens"] == live["prompt_tokens"]
         status = server.get("/api/status").json()
         assert (status["state"], status["running"], status["waiting"]) == ("ready", 1, 0)
@@ -201,4 +202,10 @@ def test_without_telemetry_the_phases_stay(serve: Any) -> None:
     assert timings["decode_tokens"] == 4
     assert timings["prefill_parts"] is None
     assert server.get("/api/steps").json()["steps"] == []
+    # No history either: the list is of what is in memory, under the same conditions.
     assert requests(server)["requests"][0]["id"] == answer.id
+    assert requests(server, model="smollm2", slower_than_ms=0)["requests"]
+    for condition in ({"model": "other"}, {"client": "ana"}, {"end": "failed"}, {"slower_than_ms": 1e9}, {"id": "x"}):
+        assert requests(server, **condition)["requests"] == []
+    reply = server.get("/api/requests", params={"before": "1_1"})
+    assert (reply.status_code, error_of(reply)["param"]) == (400, "before")

@@ -82,13 +82,9 @@ class Recorder:
             self._spans.export(record)
 
     def find(self, request_id: str) -> RequestRecord | None:
-        """An ended request, by id or by a beginning of it that only one has."""
-        if record := self._requests.get(request_id):
-            return record
-        begun = [record for name, record in self._requests.items() if name.startswith(request_id)]
-        if len(begun) == 1:
-            return begun[0]
-        return self._history.get(request_id) if self._history is not None and not begun else None
+        """An ended request, by its id."""
+        record = self._requests.get(request_id)
+        return self._history.get(request_id) if record is None and self._history is not None else record
 
     def latest(self) -> Iterator[RequestRecord]:
         """Ended requests in memory, newest first."""

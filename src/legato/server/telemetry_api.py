@@ -80,13 +80,21 @@ async def list_requests(
     service = _service(request)
     history = service.recorder.history
     if history is None or not history.is_on:
-        page = _page_of_memory(service.recorder, limit, client, end, id, slower_than_ms)
+        if before is not None:
+            raise ApiError(
+                400,
+                "Without a history the list has a single page; leave 'before' out and raise 'limit'.",
+                param="before",
+                code="invalid_value",
+            )
+        page = _page_of_memory(service.recorder, limit, client, model, end, id, slower_than_ms)
     else:
         page = await asyncio.to_thread(
             _page_of_history, history, limit, _cursor(before), client, model, end, id, slower_than_ms
         )
     cursor = str(page.next) if page.next else None
-    return _json({"running": running(service.engine), "requests": page.records, "next": cursor})
+    live = [one for one in running(service.engine) if client in (None, one.client) and one.id.startswith(id or "")]
+    return _json({"running": live, "requests": page.records, "next": cursor})
 
 
 @router.get("/api/requests/{request_id}")
@@ -162,6 +170,7 @@ def _page_of_memory(
     recorder: Recorder,
     limit: int,
     client: str | None,
+    model: str | None,
     end: EndReason | None,
     text: str | None,
     slower_than_ms: float | None,
@@ -169,9 +178,10 @@ def _page_of_memory(
     def wanted(record: RequestRecord) -> bool:
         return (
             client in (None, record.client)
+            and model in (None, record.model)
             and end in (None, record.end)
             and record.id.startswith(text or "")
-            and record.timings.total_ms > (slower_than_ms or -1)
+            and (slower_than_ms is None or record.timings.total_ms > slower_than_ms)
         )
 
     return Page([Summary.of(record) for record in recorder.latest() if wanted(record)][:limit], None)
