@@ -10,7 +10,7 @@ def main() -> None:
     """Measure all, one after the other."""
     save("startup", startup.measure(5))
     save("overhead", overhead.measure(15, 120))
-    save("telemetry", telemetry.measure(15, 120))
+    save("telemetry", [*telemetry.measure(15, 120), telemetry.cost()])
     save("agreement", agreement.measure(200))
     peers.measure(["solo", "interference", "cache"], 3)
 

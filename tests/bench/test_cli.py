@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from legato.bench.results import load
+from legato.bench.scenarios import Cache, Crowd, Interference, Solo
+from legato.cli import bench as cli
 from legato.cli.bench import bench_app
 from legato.errors import LegatoError
 from tests.bench.conftest import FakeFactory
@@ -140,3 +142,11 @@ def test_ctrl_c_keeps_what_was_measured(fake: FakeFactory, tmp_path: Path) -> No
     assert process.returncode == 130
     assert not run.complete
     assert len(run.runs[0].requests) >= 2
+
+
+def test_the_commands_defaults_are_the_scenarios_own() -> None:
+    """They stand twice, so that the other commands need not wait for the scenarios' imports."""
+    assert cli.solo() == Solo()
+    assert cli.interference() == Interference()
+    assert cli.crowd() == Crowd()
+    assert cli.cache() == Cache()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,6 @@ def fill_size(folder: Path) -> int:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Any:
     """A disk of 1 MiB; where one can't be mounted, /dev/full stands for it in the unit tests."""
-    import subprocess
-
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(tmp_path)], capture_output=True)
     if mounted.returncode != 0:
         pytest.skip("no disk can be mounted here")
