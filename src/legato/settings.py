@@ -6,6 +6,7 @@ A flag wins over a `LEGATO_…` variable, that over the file, and that over the 
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import platformdirs
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -28,8 +29,12 @@ from legato.models.catalogue import DEFAULT_MODEL
 from legato.scheduling.policies import PolicyName
 
 ENV_PREFIX = "LEGATO_"
-OTHER_VARIABLES = frozenset({"LEGATO_MODELS_DIR", "LEGATO_CONFIG", "LEGATO_CHAT_KEY"})
+OTHER_VARIABLES = frozenset({"LEGATO_MODELS_DIR", "LEGATO_CONFIG", "LEGATO_CHAT_KEY", "LEGATO_TUNING"})
 """Variables with the prefix that are no settings of the server."""
+MIN_GAP_TARGET_MS = 1.0
+MAX_GAP_TARGET_MS = 60_000.0
+MAX_CHUNK = 8192
+"""Most prompt tokens that a step can be told to read."""
 
 
 def _split_commas(value: Any) -> Any:
@@ -54,6 +59,25 @@ def _check_key(key: str) -> str:
     return key
 
 
+def key_gap_target_ms(gap_target: str) -> tuple[str, float]:
+    """The name of a key and its gap target in ms, from NAME=MS.
+
+    Raises:
+        ValueError: It is written otherwise, or out of bounds; the sentence lacks its full stop.
+    """
+    name, _, number = gap_target.rpartition("=")
+    try:
+        target_ms = float(number)
+    except ValueError:
+        target_ms = math.nan
+    if not name or not MIN_GAP_TARGET_MS <= target_ms <= MAX_GAP_TARGET_MS:
+        raise ValueError(
+            f"a key's gap target is written NAME=MS, with {MIN_GAP_TARGET_MS:g} to {MAX_GAP_TARGET_MS:g} ms, "
+            f"not {gap_target!r}"
+        )
+    return name, target_ms
+
+
 Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)]
 Keys = Annotated[tuple[Annotated[str, AfterValidator(_check_key)], ...], NoDecode, BeforeValidator(_split_commas)]
 
@@ -70,14 +94,15 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address to listen on. Others than loopback demand an API key.")
     port: int = Field(8383, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     policy: PolicyName = Field(
-        "chunked",
-        description="How prompts are read beside running answers: chunked (in pieces, so that answers go on) or whole.",
+        "adaptive",
+        description="How prompts are read beside running answers: adaptive (in pieces that keep to the gap target), "
+        "chunked (in pieces of one size) or whole (answers wait).",
     )
     chunk: int | None = Field(
         None,
         ge=1,
-        le=8192,
-        description="Prompt tokens that one step reads beside running answers; 64 on a CPU, 512 on a GPU.",
+        le=MAX_CHUNK,
+        description="Prompt tokens that one step reads with --policy chunked; 64 on a CPU, 512 on a GPU.",
     )
     ctx: int | None = Field(
         None, ge=256, description="Tokens of one conversation, prompt and answer; the model's own, at most 8192."
@@ -86,7 +111,13 @@ class Settings(BaseSettings):
         None, ge=1, le=256, description="Answers written at once, others wait; as many as memory allows, at most 4."
     )
     gap_target_ms: float = Field(
-        100.0, gt=0, le=60_000, description="Longest gap between two tokens that is no stall, in ms."
+        100.0,
+        ge=MIN_GAP_TARGET_MS,
+        le=MAX_GAP_TARGET_MS,
+        description="Longest gap between two tokens that readers of answers should see, in ms; longer ones are stalls.",
+    )
+    background_wait: float = Field(
+        600.0, ge=0, le=86_400, description="Seconds after which a background request is served like others."
     )
     max_queue: int = Field(64, ge=0, description="Requests that may wait; beyond that clients get a 429.")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads for writing; one a core.")
@@ -95,16 +126,32 @@ class Settings(BaseSettings):
     flash_attention: FlashAttention | None = Field(
         None, description="FlashAttention: on, off or auto (the library's choice); by hardware, if left out."
     )
-    kv_type_k: KvType = Field("f16", description="Number format of the KV cache's keys.")
-    kv_type_v: KvType = Field("f16", description="Number format of the KV cache's values.")
-    batch: int = Field(512, ge=32, le=8192, description="Most tokens in one call of the library.")
-    joined_calls: bool = Field(
-        False, description="Write and read in one library call a step; worth trying on a GPU, slower on most CPUs."
+    kv_type_k: KvType | None = Field(
+        None, description="Number format of the KV cache's keys; as tuned by legato tune, else f16."
+    )
+    kv_type_v: KvType | None = Field(
+        None, description="Number format of the KV cache's values; as tuned by legato tune, else f16."
+    )
+    batch: int | None = Field(
+        None,
+        ge=32,
+        le=8192,
+        description="Most tokens in one call of the library; as tuned by legato tune, else 512.",
+    )
+    joined_calls: bool | None = Field(
+        None,
+        description="Write and read in one library call a step: better on most GPUs, slower on most CPUs; "
+        "as tuned by legato tune, else not.",
     )
     chat_template: str | None = Field(
         None, description="Chat template instead of the model's own: a Jinja file, or a built-in name such as chatml."
     )
     api_keys: Keys = Field((), description="API keys that clients must send one of, each KEY or NAME=KEY.")
+    admins: Texts = Field((), description="Names of API keys that may change settings while the server runs.")
+    background_clients: Texts = Field(
+        (), description="Names of API keys whose requests are background work, which gets what others leave."
+    )
+    gap_targets: Texts = Field((), description="Gap targets of API keys' answers, each NAME=MS.")
     no_auth: bool = Field(False, description="Listen on other addresses than loopback without an API key.")
     allowed_hosts: Texts = Field(
         (), description="Names that the server is reached by, beside localhost, addresses and this machine's name."
@@ -121,6 +168,23 @@ class Settings(BaseSettings):
         False, description="Don't record the engine's steps: answers keep their phases, and lose the causes of waits."
     )
     verbose: bool = Field(False, description="Log requests and the library's messages.")
+
+    @field_validator("admins", "background_clients", "gap_targets")
+    @classmethod
+    def _check_names(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        """Each entry is about an API key that has that name."""
+        is_target = info.field_name == "gap_targets"
+        # Keys that are wrong themselves are missing here, and are told of first.
+        known = {key_name(key) for key in info.data.get("api_keys", ())}
+        named: set[str] = set()
+        for value in values:
+            name = key_gap_target_ms(value)[0] if is_target else value
+            if name not in known:
+                raise ValueError(f"no API key is named {name!r}; name one so with --api-key {name}=KEY")
+            if is_target and name in named:
+                raise ValueError(f"the key {name!r} has two gap targets; give it one")
+            named.add(name)
+        return values
 
     @classmethod
     def settings_customise_sources(
@@ -194,8 +258,8 @@ def _reason(name: str, error: Any) -> str:
     if error["type"] == "extra_forbidden":
         return f"there is no such setting{_closest(name, Settings.model_fields)}."
     message = str(error["msg"]).removeprefix("Value error, ")
-    # A secret that was mistyped is still one.
-    given = "" if name == "api_keys" else f", not {error['input']!r}"
+    # A secret that was mistyped is still one; and what the settings check themselves says what was given.
+    given = "" if name == "api_keys" or error["type"] == "value_error" else f", not {error['input']!r}"
     return f"{message[0].lower()}{message[1:]}{given}."
 
 

@@ -6,6 +6,8 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,15 @@ LONG = "All work and no play makes a dull day. " * 60
 MOST = 0.95
 """Part of a wait that has to be charged to its cause."""
 CAUSES = ("own_decode_ms", "others_decode_ms", "own_prefill_ms", "others_prefill_ms", "engine_ms", "delivery_ms")
+
+
+@pytest.fixture(scope="module")
+def by_chunks(model_path: Path) -> Iterator[LegatoProcess]:
+    """A server whose steps read 64 tokens whatever they take, and whose gaps are stalls early."""
+    options = ("--policy", "chunked", "--chunk", "64", "--gap-target-ms", "20", "--parallel", "8", "--ctx", "2048")
+    with LegatoProcess("smollm2", *options) as process:
+        process.wait_ready()
+        yield process
 
 
 def sum_of(parts: dict[str, Any]) -> float:
@@ -41,11 +52,11 @@ def streamed(server: LegatoProcess, prompt: Any, tokens: int, **extra: Any) -> d
     return record(server, read(ask(server.openai(), "completions", prompt, stream=True, **options)).chunks[0].id)
 
 
-def test_a_prompt_beside_a_running_answer_is_blamed_for_its_stalls(server: LegatoProcess) -> None:
-    with endless(server.openai()) as chunks:
+def test_a_prompt_beside_a_running_answer_is_blamed_for_its_stalls(by_chunks: LegatoProcess) -> None:
+    with endless(by_chunks.openai()) as chunks:
         chat_id = next(iter(chunks)).id
-        prompt = streamed(server, LONG, 1)
-    chat = record(server, chat_id)
+        prompt = streamed(by_chunks, LONG, 1)
+    chat = record(by_chunks, chat_id)
     assert chat["end"] == "cancelled"
     stalls = [stall for stall in chat["stalls"] if stall["cause"] != "own_decode"]
     assert stalls
@@ -56,9 +67,9 @@ def test_a_prompt_beside_a_running_answer_is_blamed_for_its_stalls(server: Legat
     assert chat["timings"]["decode_parts"]["blamed"][0]["tokens"] <= prompt["prompt_tokens"]
 
 
-def test_of_two_prompts_each_is_slowed_by_the_other(server: LegatoProcess) -> None:
-    answer = ask(server.openai(), "completions", ["One. " + LONG, "Two. " + LONG], max_tokens=1)
-    found = [record(server, answer.id), record(server, f"{answer.id}-1")]
+def test_of_two_prompts_each_is_slowed_by_the_other(by_chunks: LegatoProcess) -> None:
+    answer = ask(by_chunks.openai(), "completions", ["One. " + LONG, "Two. " + LONG], max_tokens=1)
+    found = [record(by_chunks, answer.id), record(by_chunks, f"{answer.id}-1")]
     for mine, other in (found, found[::-1]):
         parts = mine["timings"]["prefill_parts"]
         assert sum_of(parts) == pytest.approx(mine["timings"]["prefill_ms"], abs=0.01)

@@ -13,6 +13,7 @@ from tests.support.asking import ask, read
 from tests.support.errors import error_of
 from tests.support.server import LegatoProcess
 from tests.support.streams import endless
+from tests.support.waiting import wait_until
 
 LONG = "All work and no play makes a dull day. " * 40
 
@@ -83,7 +84,11 @@ def test_one_that_runs_is_shown_with_its_phase(server: LegatoProcess) -> None:
         assert live["read_tokens"] == live["prompt_tokens"]
         status = server.get("/api/status").json()
         assert (status["state"], status["running"], status["waiting"]) == ("ready", 1, 0)
+        assert (status["policy"], status["gap_target_ms"]) == ("adaptive", 100)
+        assert status["prediction_error_p50"] is None or status["prediction_error_p50"] >= 0
         assert 0 < status["kv_cells_used"] <= status["kv_cells"]
+    # The server hears of the closed connection in a moment.
+    wait_until(lambda: server.get(f"/api/requests/{answer_id}").status_code == 200, "the request has ended")
     record = server.get(f"/api/requests/{answer_id}").json()["request"]
     assert record["end"] == "cancelled"
 
@@ -145,7 +150,11 @@ def test_steps_say_what_each_call_did(server: LegatoProcess) -> None:
     assert [step["number"] for step in steps] == list(range(seen + 1, seen + 1 + len(steps)))
     chunks = [chunk for step in steps for chunk in step["chunks"]]
     assert {chunk["request"] for chunk in chunks} == {answer.id}
-    assert [(chunk["start"], chunk["tokens"]) for chunk in chunks] == [(0, 64), (64, 36)]
+    # Whatever the policy, one chunk begins where the one before ended.
+    ends = [chunk["start"] + chunk["tokens"] for chunk in chunks]
+    assert [chunk["start"] for chunk in chunks] == [0, *ends[:-1]]
+    assert ends[-1] == 100
+    assert all(step["predicted_ms"] is None or step["predicted_ms"] > 0 for step in steps)
     # The last chunk brings the first token.
     assert [step["decoded"] for step in steps if step["decoded"]] == [[answer.id]] * 4
     page = server.get("/api/steps", params={"after": seen, "limit": 2}).json()
@@ -168,6 +177,13 @@ def test_metrics_count_what_was_done(server: LegatoProcess) -> None:
     ask(server.openai(), "completions", [42] * 10, max_tokens=5, extra_body={"ignore_eos": True})
     after = [metric(server, name) for name in names]
     assert [b - a for a, b in zip(before, after, strict=True)] == [10, 5, 1, 4, 1]
+
+
+def test_metrics_say_how_steps_are_planned_and_how_well_they_are_foreseen(server: LegatoProcess) -> None:
+    assert metric(server, 'legato_policy_info{policy="adaptive"}') == 1
+    assert metric(server, "legato_gap_target_seconds") == 0.1
+    ask(server.openai(), "completions", [42] * 10, max_tokens=5, extra_body={"ignore_eos": True})
+    assert metric(server, "legato_step_prediction_error_ratio_count") > 0
 
 
 def test_gauges_show_the_present(server: LegatoProcess) -> None:

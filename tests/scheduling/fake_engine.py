@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from legato.kv.slots import KvSlots
+from legato.scheduling.costs import Coefficients, CostModel, Work
 from legato.scheduling.policies import PolicyName, make_policy
 from legato.scheduling.scheduler import NeverFitsError, Scheduler
 from legato.scheduling.state import Chunk, Outcome, Phase, Plan
@@ -20,6 +21,15 @@ CROWD = 20
 """While so many wait for a slot, others stay away, so that a stream of wishes may have no end."""
 MOST_STEPS = 10_000
 """More than any run needs in which each step does something for somebody."""
+COSTS = Coefficients(
+    decode_call_s=0.010,
+    decode_sequence_s=0.002,
+    decode_depth_s=2e-6,
+    prefill_call_s=0.001,
+    prefill_token_s=0.001,
+    prefill_pair_s=1e-6,
+)
+"""What the fake engine's calls take: about as on a small CPU."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,9 @@ class Wish:
     max_new_tokens: int
     patience: int | None = None
     """Steps after which it goes away."""
+    client: str | None = None
+    gap_target_s: float | None = None
+    background: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,8 @@ class Step:
     """Prompt tokens, as counted here, not by the scheduler."""
     queued: int
     """Requests that wait for a slot."""
+    begun_s: float
+    ended_s: float
 
 
 class Run:
@@ -60,6 +75,10 @@ class Run:
         wishes: Of the clients, in order of arrival.
         gains: Tokens that decodes commit, over and over.
         by_parts: Commit a plan call by call, as with one library call for the decodes and one for each chunk.
+        gap_target_s: Of answers that have none of their own, for `adaptive`.
+        believed: What the cost model knows beforehand.
+        slowness: What each call takes over `COSTS`, over and over.
+        background_wait_s: As the scheduler's.
     """
 
     def __init__(
@@ -70,10 +89,22 @@ class Run:
         wishes: Iterable[Wish],
         gains: Sequence[int] = (1,),
         by_parts: bool = True,
+        gap_target_s: float = 0.1,
+        believed: Coefficients = COSTS,
+        slowness: Iterable[float] = (1.0,),
+        background_wait_s: float = 600.0,
     ) -> None:
         self.chunk = chunk
         self.pool = KvSlots(slots, CELLS)
-        self.scheduler = Scheduler(make_policy(policy, chunk=chunk, step_tokens=STEP_TOKENS), self.pool)
+        self.costs = CostModel(believed)
+        self.scheduler = Scheduler(
+            make_policy(policy, costs=self.costs, gap_target_s=gap_target_s, chunk=chunk, step_tokens=STEP_TOKENS),
+            self.pool,
+            background_wait_s=background_wait_s,
+        )
+        self.now_s = 0.0
+        self._truth = CostModel(COSTS)
+        self._slowness = itertools.cycle(slowness)
         self._wishes = enumerate(wishes)
         self._gains = itertools.cycle(gains)
         self._by_parts = by_parts
@@ -89,8 +120,15 @@ class Run:
         """Tokens of each answer."""
         self.positions: defaultdict[int, list[int]] = defaultdict(list)
         """Cells that each answer's decodes filled."""
+        self.arrived_s: dict[int, float] = {}
+        self.token_times_s: defaultdict[int, list[float]] = defaultdict(list)
+        self.read_s: Counter[int] = Counter()
+        """Time that was spent on each prompt."""
+        self.preempted: Counter[int] = Counter()
+        """How often each request gave its slot up."""
         self._requests: dict[int, Request] = {}
         """Those that have not ended, in order of arrival."""
+        self._to_read: dict[int, int] = {}
         self._read: Counter[int] = Counter()
 
     def run(self, until_ended: int | None = None, most_steps: int = MOST_STEPS) -> Run:
@@ -111,7 +149,17 @@ class Run:
 
     def _arrive(self, i: int, wish: Wish) -> None:
         self.arrived[i] = wish
-        self._requests[i] = Request(i, wish.prompt_tokens, wish.max_new_tokens)
+        self._requests[i] = Request(
+            i,
+            wish.prompt_tokens,
+            wish.max_new_tokens,
+            client=wish.client,
+            gap_target_s=wish.gap_target_s,
+            background=wish.background,
+            arrived_s=self.now_s,
+        )
+        self.arrived_s[i] = self.now_s
+        self._to_read[i] = wish.prompt_tokens
         self.ends[i] = []
         try:
             self.scheduler.add(self._requests[i])
@@ -128,21 +176,28 @@ class Run:
         self._requests.pop(i, None)
 
     def _step(self) -> None:
-        self.admitted += [request.id for request in self.scheduler.admit()]
-        plan = self.scheduler.plan()
+        self._admit()
+        plan = self.scheduler.plan(self.now_s)
         holding = [r for r in self._requests.values() if r.slot is not None]
         assert bool(plan) == bool(holding), "a step is empty only if nobody holds a slot"
-        self.steps.append(
-            Step(
-                plan,
-                phases={r.id: r.phase for r in holding},
-                slots={r.id: r.slot for r in holding},
-                unread={r.id: r.prompt_tokens - self._read[r.id] for r in holding},
-                queued=self.scheduler.queued,
-            )
-        )
+        begun_s, queued = self.now_s, self.scheduler.queued
+        phases = {r.id: r.phase for r in holding}
+        slots = {r.id: r.slot for r in holding}
+        unread = {r.id: self._to_read[r.id] - self._read[r.id] for r in holding}
         for part in self._parts(plan):
-            self._evaluate(part)
+            if part:
+                self._evaluate(part)
+        self.steps.append(Step(plan, phases, slots, unread, queued, begun_s, self.now_s))
+
+    def _admit(self) -> None:
+        admission = self.scheduler.admit(self.now_s)
+        self.admitted += [request.id for request in admission.admitted]
+        assert len(admission.freed) == len(admission.preempted)
+        for request in admission.preempted:
+            self.preempted[request.id] += 1
+            self._to_read[request.id] = request.prompt_tokens + max(0, self.written[request.id] - 1)
+            self._read[request.id] = 0
+            self.chunks[request.id].clear()
 
     def _parts(self, plan: Plan) -> list[Plan]:
         if not self._by_parts:
@@ -150,6 +205,11 @@ class Run:
         return [Plan(decodes=plan.decodes), *(Plan(chunks=(chunk,)) for chunk in plan.chunks)]
 
     def _evaluate(self, part: Plan) -> None:
+        depths = tuple(self._requests[i].computed_tokens + 1 for i in part.decodes)
+        work = Work(depths, tuple((chunk.start, chunk.length) for chunk in part.chunks))
+        took_s = self._truth.predict(work) * next(self._slowness)
+        self.costs.observe(work, took_s)
+        self.now_s += took_s
         committed: dict[int, int] = {}
         for i in part.decodes:
             committed[i] = min(next(self._gains), self._answer_length(i) - self.written[i])
@@ -158,12 +218,15 @@ class Run:
         for chunk in part.chunks:
             self.chunks[chunk.id].append(chunk)
             self._read[chunk.id] += chunk.length
-            if self._read[chunk.id] >= self.arrived[chunk.id].prompt_tokens:
+            self.read_s[chunk.id] += took_s / len(part.chunks)
+            if self._read[chunk.id] >= self._to_read[chunk.id] and not self.written[chunk.id]:
                 committed[chunk.id] = 1
         self.written.update(committed)
+        for i in committed:
+            self.token_times_s[i].append(self.now_s)
         finished = [i for i in committed if self.written[i] >= self._answer_length(i)]
         held = [self._requests[i].slot for i in finished]
-        assert self.scheduler.commit(part, Outcome(committed, finished)) == held
+        assert self.scheduler.commit(part, Outcome(committed, finished), self.now_s) == held
         for i in finished:
             self._end(i, "finished")
 

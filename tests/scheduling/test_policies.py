@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.scheduling.policies import Chunked, PolicyName, Whole, make_policy
+from legato.scheduling.adaptive import Adaptive
+from legato.scheduling.costs import CostModel
+from legato.scheduling.policies import Chunked, Policy, PolicyName, Whole, make_policy
 from legato.scheduling.state import Chunk, Phase, Plan, Sequence
-from tests.scheduling.fake_engine import STEP_TOKENS, Run, Wish
+from tests.scheduling.fake_engine import COSTS, STEP_TOKENS, Run, Wish
 from tests.scheduling.strategies import runs
 
 unhurried = settings(deadline=None)
@@ -24,6 +26,10 @@ def reading(i: int, prompt_tokens: int, read: int = 0) -> Sequence:
 
 def writing(i: int) -> Sequence:
     return Sequence(i, 5, 10, slot=i, computed_tokens=5, new_tokens=1)
+
+
+def made(name: PolicyName, *, chunk: int, step_tokens: int) -> Policy:
+    return make_policy(name, costs=CostModel(COSTS), gap_target_s=0.1, chunk=chunk, step_tokens=step_tokens)
 
 
 def turns(run: Run) -> list[int]:
@@ -118,12 +124,12 @@ def test_a_short_question_does_not_wait_for_a_long_prompt() -> None:
 
 
 def test_what_one_prompt_leaves_of_a_step_goes_to_the_next_in_turn() -> None:
-    plan = Chunked(10).plan([reading(0, 4), reading(1, 3), reading(2, 50)])
+    plan = Chunked(10).plan([reading(0, 4), reading(1, 3), reading(2, 50)], 0.0)
     assert plan == Plan(chunks=(Chunk(0, 0, 4), Chunk(1, 0, 3), Chunk(2, 0, 3)))
 
 
 def test_chunked_decodes_before_it_reads() -> None:
-    assert Chunked(4).plan([writing(0), reading(1, 9), writing(2)]) == Plan((0, 2), (Chunk(1, 0, 4),))
+    assert Chunked(4).plan([writing(0), reading(1, 9), writing(2)], 0.0) == Plan((0, 2), (Chunk(1, 0, 4),))
 
 
 # whole
@@ -163,19 +169,20 @@ def test_whole_reads_as_much_as_a_step_may(run: Run) -> None:
             assert chunk.length == min(STEP_TOKENS, step.unread[chunk.id])
 
 
-# both
+# all
 
 
-@pytest.mark.parametrize("name", ["whole", "chunked"])
+@pytest.mark.parametrize("name", ["adaptive", "chunked", "whole"])
 def test_without_sequences_there_is_no_step(name: PolicyName) -> None:
-    assert not make_policy(name, chunk=4, step_tokens=8).plan([])
+    assert not made(name, chunk=4, step_tokens=8).plan([], 0.0)
 
 
 def test_policies_are_made_by_name() -> None:
-    assert isinstance(make_policy("whole", chunk=4, step_tokens=8), Whole)
-    assert isinstance(make_policy("chunked", chunk=4, step_tokens=8), Chunked)
+    assert isinstance(made("adaptive", chunk=4, step_tokens=8), Adaptive)
+    assert isinstance(made("whole", chunk=4, step_tokens=8), Whole)
+    assert isinstance(made("chunked", chunk=4, step_tokens=8), Chunked)
 
 
 def test_a_chunk_is_never_larger_than_a_step() -> None:
-    policy = make_policy("chunked", chunk=64, step_tokens=8)
-    assert policy.plan([reading(0, 100)]) == Plan(chunks=(Chunk(0, 0, 8),))
+    policy = made("chunked", chunk=64, step_tokens=8)
+    assert policy.plan([reading(0, 100)], 0.0) == Plan(chunks=(Chunk(0, 0, 8),))

@@ -27,9 +27,9 @@ def scheduler(pool: KvSlots) -> Scheduler:
 
 def step(scheduler: Scheduler, **outcome: object) -> Plan:
     """Admit, plan, and commit the plan with that outcome."""
-    scheduler.admit()
-    plan = scheduler.plan()
-    scheduler.commit(plan, Outcome(**outcome))  # type: ignore[arg-type]
+    scheduler.admit(0.0)
+    plan = scheduler.plan(0.0)
+    scheduler.commit(plan, Outcome(**outcome), 0.0)  # type: ignore[arg-type]
     return plan
 
 
@@ -56,7 +56,7 @@ def test_phases_of_a_request(scheduler: Scheduler) -> None:
     sequence = Sequence(1, 15, 5)
     scheduler.add(sequence)
     assert sequence.phase is Phase.QUEUED
-    scheduler.admit()
+    scheduler.admit(0.0)
     assert (sequence.phase, sequence.unread_tokens) == (Phase.PREFILL, 15)
     step(scheduler)
     assert (sequence.phase, sequence.unread_tokens) == (Phase.PREFILL, 5)
@@ -68,19 +68,19 @@ def test_admission_hands_out_all_slots_and_says_to_whom(scheduler: Scheduler) ->
     first, second, third = (Sequence(i, 5, 5) for i in (7, 8, 9))
     for sequence in (first, second, third):
         scheduler.add(sequence)
-    assert scheduler.admit() == [first, second]
+    assert scheduler.admit(0.0).admitted == [first, second]
     assert (first.slot, second.slot, third.slot) == (0, 1, None)
     assert (scheduler.running, scheduler.queued) == (2, 1)
-    assert scheduler.admit() == []
+    assert scheduler.admit(0.0).admitted == []
     assert scheduler[7] is first
 
 
 def test_a_freed_slot_goes_to_whom_waited_longest(scheduler: Scheduler) -> None:
     for i in (7, 8, 9, 10):
         scheduler.add(Sequence(i, 5, 5))
-    scheduler.admit()
+    scheduler.admit(0.0)
     assert scheduler.cancel(8) == 1
-    assert [(s.id, s.slot) for s in scheduler.admit()] == [(9, 1)]
+    assert [(s.id, s.slot) for s in scheduler.admit(0.0).admitted] == [(9, 1)]
 
 
 def test_speculation_may_commit_several_tokens(scheduler: Scheduler) -> None:
@@ -98,12 +98,12 @@ def test_a_plan_can_be_committed_in_parts(scheduler: Scheduler, pool: KvSlots) -
     scheduler.add(Sequence(1, 5, 20))
     step(scheduler, committed={1: 1})
     scheduler.add(Sequence(2, 30, 20))
-    scheduler.admit()
-    plan = scheduler.plan()
+    scheduler.admit(0.0)
+    plan = scheduler.plan(0.0)
     assert plan == Plan((1,), (Chunk(2, 0, 10),))
-    assert scheduler.commit(Plan(decodes=plan.decodes), Outcome({1: 1}, [1])) == [0]
+    assert scheduler.commit(Plan(decodes=plan.decodes), Outcome({1: 1}, [1]), 0.0) == [0]
     assert scheduler[2].computed_tokens == 0
-    assert scheduler.commit(Plan(chunks=plan.chunks), Outcome()) == []
+    assert scheduler.commit(Plan(chunks=plan.chunks), Outcome(), 0.0) == []
     assert scheduler[2].computed_tokens == 10
     assert pool.free == 1
 
@@ -111,16 +111,16 @@ def test_a_plan_can_be_committed_in_parts(scheduler: Scheduler, pool: KvSlots) -
 def test_finishing_frees_the_slots_and_says_which(scheduler: Scheduler, pool: KvSlots) -> None:
     scheduler.add(Sequence(1, 5, 20))
     scheduler.add(Sequence(2, 5, 20))
-    scheduler.admit()
-    plan = scheduler.plan()
-    assert scheduler.commit(plan, Outcome({1: 1, 2: 1}, [2, 1])) == [1, 0]
+    scheduler.admit(0.0)
+    plan = scheduler.plan(0.0)
+    assert scheduler.commit(plan, Outcome({1: 1, 2: 1}, [2, 1]), 0.0) == [1, 0]
     assert (scheduler.running, pool.free) == (0, 2)
 
 
 def test_a_queued_request_can_be_cancelled(scheduler: Scheduler, pool: KvSlots) -> None:
     for i in (1, 2, 3):
         scheduler.add(Sequence(i, 5, 5))
-    scheduler.admit()
+    scheduler.admit(0.0)
     assert scheduler.cancel(3) is None
     assert (scheduler.queued, scheduler.running, pool.free) == (0, 2, 0)
 
@@ -130,7 +130,7 @@ def test_a_request_can_be_cancelled_while_its_prompt_is_read(scheduler: Schedule
     step(scheduler)
     assert scheduler.cancel(1) == 0
     assert (scheduler.running, pool.free) == (0, 2)
-    assert not scheduler.plan()
+    assert not scheduler.plan(0.0)
 
 
 def test_a_request_can_be_cancelled_while_it_decodes(scheduler: Scheduler, pool: KvSlots) -> None:
@@ -143,7 +143,7 @@ def test_a_request_can_be_cancelled_while_it_decodes(scheduler: Scheduler, pool:
 
 def test_cancelling_twice_or_a_stranger_changes_nothing(scheduler: Scheduler, pool: KvSlots) -> None:
     scheduler.add(Sequence(1, 5, 5))
-    scheduler.admit()
+    scheduler.admit(0.0)
     assert scheduler.cancel(99) is None
     assert scheduler.running == 1
     assert scheduler.cancel(1) == 0

@@ -94,6 +94,8 @@ def test_the_official_parameters_are_found() -> None:
         ("verbosity", "medium"),
         ("service_tier", "auto"),
         ("service_tier", "default"),
+        ("service_tier", None),
+        ("gap_target_ms", None),
         ("store", False),
         ("metadata", {}),
         ("suffix", ""),
@@ -306,6 +308,42 @@ def test_parameters_of_chats_have_types_and_bounds(name: str, value: Any) -> Non
 )
 def test_parameters_of_completions_have_types_and_bounds(name: str, value: Any) -> None:
     assert_invalid(completion, name, value)
+
+
+# Service tiers and gap targets
+
+
+@both
+@pytest.mark.parametrize(
+    ("asked", "tier"), [(None, "default"), ("auto", "default"), ("default", "default"), ("flex", "flex")]
+)
+def test_flex_is_background_work(make: Any, asked: str | None, tier: str) -> None:
+    assert make(service_tier=asked).tier == tier
+    assert make().tier == "default"
+
+
+@both
+@pytest.mark.parametrize("tier", ["priority", "fast", "scale", "Flex", "", "background"])
+def test_other_tiers_are_refused_by_name(make: Any, tier: str) -> None:
+    assert_refused(make, "service_tier", "unsupported_parameter", service_tier=tier)
+
+
+@both
+@pytest.mark.parametrize("value", [1, True, ["flex"], {}])
+def test_a_tier_is_text(make: Any, value: Any) -> None:
+    assert_invalid(make, "service_tier", value)
+
+
+@both
+@pytest.mark.parametrize("value", [1, 60_000, 99.5])
+def test_gap_targets_within_bounds_are_taken(make: Any, value: float) -> None:
+    assert make(gap_target_ms=value).gap_target_ms == value
+
+
+@both
+@pytest.mark.parametrize("value", [0, 0.99, -5, 60_001, math.nan, math.inf, 10**400, True, "50", [50], {}])
+def test_other_gap_targets_are_refused(make: Any, value: Any) -> None:
+    assert_invalid(make, "gap_target_ms", value)
 
 
 # Stop strings

@@ -41,6 +41,11 @@ WRONG: list[tuple[str, Any]] = [
     ("kv_type_k", "q9"),
     ("batch", 31),
     ("joined_calls", "perhaps"),
+    ("gap_target_ms", 0.5),
+    ("gap_target_ms", 60_001),
+    ("gap_target_ms", "nan"),
+    ("background_wait", -1),
+    ("background_wait", "inf"),
     ("no_auth", 2),
     ("max_body_mib", 0),
     ("max_body_mib", "nan"),
@@ -69,7 +74,7 @@ def test_a_wrong_line_of_the_file_is_named_with_the_file(name: str, value: Any, 
 
 def test_the_sentence_says_what_was_given() -> None:
     assert mistake({"port": 65536}) == "--port: input should be less than or equal to 65535, not 65536."
-    assert mistake({"policy": "fast"}) == "--policy: input should be 'whole' or 'chunked', not 'fast'."
+    assert mistake({"policy": "fast"}) == "--policy: input should be 'adaptive', 'chunked' or 'whole', not 'fast'."
 
 
 def test_an_empty_variable_is_a_mistake_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +104,51 @@ def test_an_api_key_has_a_secret_and_if_it_has_a_name_not_an_empty_one(
     assert mistake().startswith("LEGATO_API_KEYS: ")
 
 
+# Classes of keys
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "value"),
+    [
+        ("admins", "--admin", "bob"),
+        ("background_clients", "--background-client", "bob"),
+        ("gap_targets", "--gap-target", "bob=50"),
+        # A key without a name has none, and a secret is no name.
+        ("admins", "--admin", "plain"),
+        ("admins", "--admin", "secret"),
+    ],
+)
+def test_a_name_that_no_key_has_is_refused(
+    name: str, flag: str, value: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = value.partition("=")[0]
+    sentence = f"no API key is named '{person}'; name one so with --api-key {person}=KEY."
+    keys = ["ana=secret", "plain"]
+    assert mistake({"api_keys": keys, name: [value]}) == f"{flag}: {sentence}"
+    assert mistake({name: [value]}) == f"{flag}: {sentence}"
+    (folder / "legato.toml").write_text(f"api_keys = {keys}\n{name} = ['{value}']")
+    assert mistake() == f"{name} in legato.toml: {sentence}"
+    monkeypatch.setenv(f"LEGATO_{name.upper()}", value)
+    assert mistake() == f"LEGATO_{name.upper()}: {sentence}"
+
+
+@pytest.mark.parametrize("value", ["ana", "ana=", "=50", "ana=fast", "ana=0.5", "ana=60001", "ana=nan", "ana=-5", ""])
+def test_a_gap_target_of_a_key_is_a_name_and_a_number(value: str) -> None:
+    assert mistake({"api_keys": ["ana=secret"], "gap_targets": [value]}) == (
+        f"--gap-target: a key's gap target is written NAME=MS, with 1 to 60000 ms, not {value!r}."
+    )
+
+
+def test_a_key_has_one_gap_target() -> None:
+    assert mistake({"api_keys": ["ana=secret"], "gap_targets": ["ana=50", "ana=60"]}) == (
+        "--gap-target: the key 'ana' has two gap targets; give it one."
+    )
+
+
+def test_a_wrong_key_is_told_of_before_the_names_that_it_lacks() -> None:
+    assert mistake({"api_keys": ["ana="], "admins": ["ana"]}) == "--api-key: an API key is written KEY or NAME=KEY."
+
+
 # Unknown names
 
 
@@ -116,7 +166,7 @@ def test_an_unknown_variable_in_small_letters_is_named_too(monkeypatch: pytest.M
     assert "legato_prot" in mistake()
 
 
-@pytest.mark.parametrize("variable", ["LEGATO_MODELS_DIR", "LEGATOX", "LEGATO", "XLEGATO_PROT"])
+@pytest.mark.parametrize("variable", ["LEGATO_MODELS_DIR", "LEGATO_TUNING", "LEGATOX", "LEGATO", "XLEGATO_PROT"])
 def test_other_variables_are_nothing_to_the_settings(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "1")
     load_settings()

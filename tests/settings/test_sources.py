@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from legato.errors import LegatoError
-from legato.settings import Settings, config_file, flag_name, load_settings
+from legato.settings import Settings, config_file, flag_name, key_gap_target_ms, load_settings
 
 
 def test_defaults() -> None:
     settings = load_settings()
     assert settings == Settings()
-    assert (settings.host, settings.port, settings.api_keys, settings.policy) == ("127.0.0.1", 8383, (), "chunked")
+    assert (settings.host, settings.port, settings.api_keys, settings.policy) == ("127.0.0.1", 8383, (), "adaptive")
+    assert (settings.gap_target_ms, settings.background_wait) == (100, 600)
+    tuned = (settings.kv_type_k, settings.kv_type_v, settings.batch, settings.joined_calls)
+    assert tuned == (None, None, None, None)
 
 
 @pytest.mark.parametrize("sources", list(itertools.product([True, False], repeat=3)))
@@ -59,6 +62,10 @@ def test_a_list_of_one_source_replaces_that_of_another(folder: Path, monkeypatch
         ("flash_attention", "on", "on"),
         ("kv_type_v", "q8_0", "q8_0"),
         ("joined_calls", "true", True),
+        ("joined_calls", "false", False),
+        ("batch", "64", 64),
+        ("policy", "adaptive", "adaptive"),
+        ("background_wait", "0", 0.0),
         ("no_auth", "1", True),
         ("allowed_hosts", "legato.home,chat.home", ("legato.home", "chat.home")),
         ("cors_origins", "", ()),
@@ -84,6 +91,16 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(list(value) if isinstance(value, tuple) else value)
+
+
+def test_classes_of_keys_go_by_their_names(folder: Path) -> None:
+    (folder / "legato.toml").write_text(
+        'api_keys = ["ana=1", "ben=2", "a=b=3"]\nadmins = ["ana"]\nbackground_clients = ["ben", "ana"]\n'
+        'gap_targets = ["ana=50", "a=b=70.5"]'
+    )
+    settings = load_settings()
+    assert (settings.admins, settings.background_clients) == (("ana",), ("ben", "ana"))
+    assert [key_gap_target_ms(target) for target in settings.gap_targets] == [("ana", 50.0), ("a=b", 70.5)]
 
 
 # Which file
@@ -139,6 +156,10 @@ def test_a_folder_is_no_settings_file(folder: Path) -> None:
         ("cors_origins", "--cors-origin"),
         ("threads", "--threads"),
         ("joined_calls", "--joined-calls"),
+        ("admins", "--admin"),
+        ("background_clients", "--background-client"),
+        ("gap_targets", "--gap-target"),
+        ("gap_target_ms", "--gap-target-ms"),
     ],
 )
 def test_flags_of_lists_are_singular(name: str, flag: str) -> None:

@@ -222,3 +222,49 @@ def test_the_parts_of_any_stretch_add_up_to_it(
             assert sum(parts) == pytest.approx(engine.now_s - since[request], abs=1e-6)
             assert sum(blame.ms for blame in stretch.blamed) == pytest.approx(stretch.others_prefill_s * 1000, abs=1e-3)
             since[request] = engine.now_s
+
+
+# Waiting for KV cells again
+
+
+def test_what_goes_on_while_a_prompt_waits_again_is_charged_to_nobody() -> None:
+    engine = Engine(ANA, BEN)
+    begun_s = engine.now_s
+    engine.read(BEN)
+    engine.attribution.pause(BEN, engine.now_s)
+    paused_s = engine.now_s
+    for _ in range(3):
+        engine.read(ANA, tokens=100)
+        engine.decode(ANA)
+    resumed_s = engine.now_s
+    engine.attribution.resume(BEN, engine.now_s)
+    engine.decode(ANA)
+    engine.read(ANA, tokens=7)
+    engine.read(BEN)
+    stretch = engine.stretch(BEN)
+    assert whole(stretch) == pytest.approx(engine.now_s - begun_s - (resumed_s - paused_s), abs=1e-5)
+    assert stretch.own_prefill_s == pytest.approx(2 * CHUNK_S)
+    assert stretch.others_decode_s == pytest.approx(DECODE_S)
+    assert stretch.others_prefill_s == pytest.approx(CHUNK_S)
+    assert [(blame.request, blame.tokens) for blame in stretch.blamed] == [("ana", 7)]
+    assert sum(blame.ms for blame in stretch.blamed) == pytest.approx(CHUNK_S * 1000)
+
+
+def test_an_idle_wait_for_cells_is_charged_to_nobody_either() -> None:
+    engine = Engine(BEN)
+    engine.read(BEN)
+    engine.attribution.pause(BEN, engine.now_s)
+    engine.now_s += 5.0
+    engine.attribution.resume(BEN, engine.now_s)
+    engine.read(BEN)
+    stretch = engine.stretch(BEN)
+    assert whole(stretch) == pytest.approx(2 * (CHUNK_S + LOOP_S), abs=1e-5)
+
+
+def test_pausing_whom_nobody_knows_or_resuming_whom_nobody_paused_does_nothing() -> None:
+    engine = Engine(ANA)
+    engine.attribution.pause(BEN, engine.now_s)
+    engine.attribution.resume(BEN, engine.now_s)
+    engine.attribution.resume(ANA, engine.now_s)
+    engine.decode(ANA)
+    assert whole(engine.stretch(ANA)) == pytest.approx(DECODE_S + LOOP_S, abs=1e-5)

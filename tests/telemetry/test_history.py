@@ -14,8 +14,10 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,6 +28,7 @@ from legato.telemetry.history import History
 from legato.telemetry.history_file import RARE_ROWS, pack, unpack
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.summary import Cursor, Summary
+from legato.telemetry.verdict import verdict
 from tests.telemetry.records import ARRIVED_AT, request_record, stall
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +93,25 @@ def test_a_record_comes_back_whole(history: History) -> None:
     assert history.get(record.id) == record
     assert history.get("chatcmpl-none") is None
     assert history.page().records == [Summary.of(record)]
+
+
+def test_what_a_record_says_of_targets_and_tiers_comes_back(history: History) -> None:
+    record = request_record()
+    timings = replace(record.timings, gap_target_ms=50.0, raised_gap_target_ms=70.0, raised_at_answers=3, preemptions=2)
+    record = msgspec.structs.replace(record, timings=timings, service_tier="flex")
+    filled(history, [record])
+    assert history.get(record.id) == record
+
+
+def test_a_record_of_before_there_were_targets_and_tiers_is_read() -> None:
+    old = msgspec.to_builtins(request_record())
+    del old["service_tier"]
+    for name in ("gap_target_ms", "raised_gap_target_ms", "raised_at_answers", "preemptions"):
+        del old["timings"][name]
+    found = unpack(zlib.compress(msgspec.msgpack.encode((old | {"token_ms": []}, [1000, 2000]))))
+    assert (found.service_tier, found.timings.gap_target_ms, found.timings.preemptions) == ("default", None, 0)
+    assert found.token_ms == [1.0, 3.0]
+    assert verdict(found).sentences
 
 
 @given(st.lists(st.integers(0, 10**12), max_size=50))

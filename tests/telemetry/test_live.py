@@ -27,6 +27,11 @@ def read(costs_ms: list[float], tokens: int = 64) -> list[ChunkRead]:
     return chunks
 
 
+def preempted(timeline: Timeline, *, answering: bool) -> Timeline:
+    timeline.preempt(103.0, answering=answering)
+    return timeline
+
+
 @pytest.mark.parametrize(
     ("timeline", "loading", "phase"),
     [
@@ -34,11 +39,21 @@ def read(costs_ms: list[float], tokens: int = 64) -> list[ChunkRead]:
         (Timeline(100.0), False, "queue"),
         (Timeline(100.0, admitted_s=101.0), False, "prefill"),
         (Timeline(100.0, admitted_s=101.0, token_times_s=[102.0]), False, "decode"),
+        (preempted(Timeline(100.0, admitted_s=101.0), answering=False), False, "queue"),
+        (preempted(Timeline(100.0, admitted_s=101.0, token_times_s=[102.0]), answering=True), False, "decode"),
     ],
 )
 def test_the_phase_is_what_it_waits_for(timeline: Timeline, loading: bool, phase: str) -> None:
     found = live(timeline, loading=loading)
     assert (found.phase, found.id, found.client, found.since_ms) == (phase, "chatcmpl-1", "ana", 10_000)
+
+
+def test_background_work_and_preemptions_are_shown() -> None:
+    origin = Origin("chatcmpl-1", "chat", "ana", "flex")
+    timeline = preempted(Timeline(100.0, admitted_s=101.0), answering=False)
+    found = live_request(origin, timeline, 110.0, loading=False, ahead=0)
+    assert (found.service_tier, found.preemptions) == ("flex", 1)
+    assert (live(Timeline(100.0)).service_tier, live(Timeline(100.0)).preemptions) == ("default", 0)
 
 
 def test_rates_and_gaps_are_of_the_latest_tokens() -> None:

@@ -15,7 +15,15 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
 from legato.telemetry.calls import Call, Chunk
-from legato.telemetry.metrics import GAP_BUCKETS_S, PHASE_BUCKETS_S, Distribution, Live, Metrics
+from legato.telemetry.metrics import (
+    ERROR_BUCKETS,
+    GAP_BUCKETS_S,
+    PHASE_BUCKETS_S,
+    Distribution,
+    Live,
+    Metrics,
+    Planning,
+)
 from legato.telemetry.parts import CAUSES
 from tests.telemetry.records import request_record, stall
 
@@ -99,6 +107,41 @@ def test_the_engines_time_is_shared_out_by_tokens() -> None:
     assert values["legato_calls_total"] == 4
     assert values['legato_engine_seconds_total{phase="decode"}'] == pytest.approx(1.25)
     assert values['legato_engine_seconds_total{phase="prefill"}'] == pytest.approx(2.75)
+
+
+def test_the_error_of_predictions_is_relative_to_what_a_call_took() -> None:
+    metrics = some_metrics()
+    for predicted_s in (1.0, 1.1, 0.5, 5.0, None):
+        metrics.call(Call(1.0, 2.0, decoded=[1], predicted_s=predicted_s))
+    metrics.call(Call(1.0, 1.0, predicted_s=1.0))
+    values = scraped(metrics)
+    name = "legato_step_prediction_error_ratio"
+    assert values[f"{name}_count"] == 4
+    assert values[f"{name}_sum"] == pytest.approx(0 + 0.1 + 0.5 + 4)
+    assert values[f'{name}_bucket{{le="0.01"}}'] == 1
+    assert values[f'{name}_bucket{{le="0.5"}}'] == 3
+    assert values[f'{name}_bucket{{le="2.0"}}'] == 3
+    assert (ERROR_BUCKETS[0], ERROR_BUCKETS[-1]) == (0.01, 2.0)
+
+
+def test_preemptions_are_counted_when_their_request_ends() -> None:
+    metrics = some_metrics()
+    assert scraped(metrics)["legato_preemptions_total"] == 0
+    record = request_record()
+    metrics.request_ended(structs.replace(record, timings=replace(record.timings, preemptions=3)))
+    assert scraped(metrics)["legato_preemptions_total"] == 3
+
+
+def test_how_steps_are_planned_is_asked_for_at_each_scrape() -> None:
+    now = Planning("adaptive", 0.1)
+    metrics = Metrics(lambda: None, processes=dict, build={}, planning=lambda: now)
+    values = scraped(metrics)
+    assert (values['legato_policy_info{policy="adaptive"}'], values["legato_gap_target_seconds"]) == (1, 0.1)
+    now = Planning("whole", 0.05)
+    values = scraped(metrics)
+    assert (values['legato_policy_info{policy="whole"}'], values["legato_gap_target_seconds"]) == (1, 0.05)
+    assert 'legato_policy_info{policy="adaptive"}' not in values
+    assert "legato_gap_target_seconds" not in scraped(some_metrics())
 
 
 def test_gauges_are_asked_for_once_a_scrape() -> None:

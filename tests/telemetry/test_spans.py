@@ -86,6 +86,10 @@ def test_attributes_follow_the_conventions() -> None:
     assert attributes["gen_ai.response.time_to_first_chunk"] == pytest.approx(0.11)
     assert attributes["legato.client"] == "ann"
     assert attributes["legato.queue_ms"] == pytest.approx(10)
+    assert attributes["legato.service_tier"] == "default"
+    assert attributes["legato.preemptions"] == 0
+    assert attributes["legato.gap_target_ms"] == 100
+    assert "legato.raised_gap_target_ms" not in attributes
 
 
 def test_causes_and_stalls_are_told_with_the_phase() -> None:

@@ -97,6 +97,7 @@ def test_a_whole_answer() -> None:
         itl_p95_ms=200.0,
         itl_max_ms=200.0,
         total_ms=6000.0,
+        gap_target_ms=100.0,
     )
 
 
@@ -228,3 +229,118 @@ def test_a_chunk_of_a_shared_call_takes_its_share() -> None:
     timeline.add_chunk(Call(100.5, 100.9, [], [Chunk(1, 0, 30), Chunk(2, 0, 10)]), 0, 30)
     (chunk,) = timeline.chunks
     assert (chunk.at_ms, chunk.took_ms, chunk.tokens) == (pytest.approx(500), pytest.approx(300), 30)
+
+
+# Giving way to others
+
+
+@given(
+    waits=st.lists(st.floats(0, 1000), min_size=6, max_size=6),
+    answering=st.booleans(),
+)
+def test_a_preempted_request_adds_up_and_waits_in_the_phase_that_it_was_in(waits: list[float], answering: bool) -> None:
+    to_admission, to_token, to_preemption, to_second_admission, to_next_token, to_end = waits
+    timeline = Timeline(10.0, prompt_tokens=100)
+    at = 10.0 + to_admission
+    timeline.admit(at)
+    if answering:
+        at += to_token
+        timeline.add_token(at, None)
+    at += to_preemption
+    timeline.preempt(at, answering=answering)
+    assert not timeline.holds_cells
+    at += to_second_admission
+    timeline.admit(at)
+    assert timeline.holds_cells
+    at += to_next_token
+    timeline.add_token(at, None)
+    timeline.ended_s = at + to_end
+    timings = timeline.timings()
+    assert_adds_up(timings)
+    assert timings.preemptions == 1
+    about = {"abs": 0.002}
+    if answering:
+        assert timings.queue_ms == pytest.approx(to_admission * 1000, **about)
+        assert timings.prefill_ms == pytest.approx(to_token * 1000, **about)
+    else:
+        assert timings.queue_ms == pytest.approx((to_admission + to_second_admission) * 1000, **about)
+        assert timings.prefill_ms == pytest.approx((to_preemption + to_next_token) * 1000, **about)
+
+
+@pytest.mark.parametrize(("answering", "queue_ms", "prefill_ms"), [(False, 4000, 2000), (True, 1000, 5000)])
+def test_one_that_ends_while_it_waits_again_adds_up(answering: bool, queue_ms: float, prefill_ms: float) -> None:
+    """Where its first token never left, the wait is as the engine saw it."""
+    timeline = Timeline(10.0, prompt_tokens=100)
+    timeline.admit(11.0)
+    timeline.preempt(13.0, answering=answering)
+    timeline.ended_s = 16.0
+    timings = timeline.timings()
+    assert_adds_up(timings)
+    assert (timings.queue_ms, timings.prefill_ms) == (queue_ms, prefill_ms)
+
+
+def test_a_first_admission_stays_the_first() -> None:
+    timeline = Timeline(10.0)
+    timeline.admit(11.0)
+    timeline.admit(12.0)
+    assert timeline.admitted_s == 11.0
+    assert timeline.requeued_s == 0
+
+
+def test_several_preemptions_are_counted_and_added_up() -> None:
+    timeline = Timeline(0.0, prompt_tokens=10)
+    for at in (1.0, 3.0, 5.0):
+        timeline.admit(at)
+        timeline.preempt(at + 1, answering=False)
+    timeline.admit(7.0)
+    timeline.add_token(8.0, None)
+    timeline.ended_s = 8.0
+    timings = timeline.timings()
+    assert (timings.preemptions, timings.queue_ms, timings.prefill_ms) == (3, 4000, 4000)
+
+
+def test_what_is_read_is_lost_with_the_cells_and_read_again() -> None:
+    timeline = Timeline(0.0, prompt_tokens=100, cached_tokens=5)
+    assert timeline.read_tokens == 5
+    timeline.admit(0.0)
+    timeline.add_chunk(Call(0.0, 0.1, [], [Chunk(1, 5, 60)]), 5, 60)
+    assert timeline.read_tokens == 65
+    timeline.preempt(1.0, answering=False)
+    assert timeline.read_tokens == 0
+    assert timeline.latest_chunks == []
+    timeline.admit(2.0)
+    assert timeline.read_tokens == 0
+    timeline.add_chunk(Call(2.0, 2.1, [], [Chunk(1, 0, 80)]), 0, 80)
+    assert timeline.read_tokens == 80
+    assert [chunk.tokens for chunk in timeline.latest_chunks] == [80]
+    timeline.add_token(3.0, None)
+    assert timeline.read_tokens == 100
+    timeline.preempt(4.0, answering=True)
+    timeline.admit(5.0)
+    # The answer so far is read again too.
+    timeline.add_chunk(Call(5.0, 5.1, [], [Chunk(1, 0, 101)]), 0, 101)
+    assert timeline.read_tokens == 100
+    assert len(timeline.chunks) == 3
+
+
+# Targets that can't be kept
+
+
+def test_a_raised_target_makes_longer_gaps_no_stalls() -> None:
+    timeline = Timeline(0.0, admitted_s=0.0, gap_target_s=0.1)
+    timeline.add_token(1.0, stretch(1.0, own_prefill_s=1.0))
+    timeline.raise_gap_target(0.14, 8)
+    timeline.raise_gap_target(0.12, 9)
+    timeline.add_token(1.13, stretch(1.13, own_decode_s=0.13))
+    assert timeline.stall_count == 0
+    timeline.add_token(1.28, stretch(1.28, own_decode_s=0.15))
+    assert timeline.stall_count == 1
+    timings = timeline.timings()
+    assert (timings.gap_target_ms, timings.raised_gap_target_ms, timings.raised_at_answers) == (100, 140, 8)
+
+
+def test_a_target_above_what_is_possible_is_not_raised() -> None:
+    timeline = Timeline(0.0, gap_target_s=0.2)
+    timeline.raise_gap_target(0.14, 8)
+    timings = timeline.timings()
+    assert (timings.gap_target_ms, timings.raised_gap_target_ms, timings.raised_at_answers) == (200, None, 0)

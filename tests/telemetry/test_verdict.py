@@ -50,6 +50,7 @@ NO_TOKEN: dict[str, Any] = {
 def a_record(*, end: Any = "stop", error: str = "", behind: tuple[str, ...] = (), **timings: Any) -> RequestRecord:
     """A quick request but for what is said here; the whole is made to fit the phases."""
     stalls = timings.pop("stall_list", [])
+    tier = timings.pop("service_tier", "default")
     changed = dataclasses.replace(QUICK, **timings)
     total = changed.load_ms + changed.queue_ms + changed.prefill_ms + changed.decode_ms
     return RequestRecord(
@@ -64,6 +65,7 @@ def a_record(*, end: Any = "stop", error: str = "", behind: tuple[str, ...] = ()
         timings=dataclasses.replace(changed, total_ms=total),
         behind=list(behind),
         stalls=stalls,
+        service_tier=tier,
     )
 
 
@@ -232,7 +234,7 @@ def test_stalls_that_were_only_counted() -> None:
     [
         ("others_prefill", 8, []),
         ("others_prefill", 64, ["smaller_chunk"]),
-        ("others_prefill", 4812, ["chunked_policy"]),
+        ("others_prefill", 4812, ["adaptive_policy"]),
         ("own_decode", 4812, []),
         ("delivery", 64, []),
     ],
@@ -266,6 +268,59 @@ def test_a_delay_that_was_made_good_is_none() -> None:
 def test_the_engine_between_calls() -> None:
     found = verdict(a_record(decode_ms=1000.0, decode_parts=Parts(own_decode_ms=500.0, engine_ms=500.0)))
     assert "500 ms went into the engine's own work between the model's calls." in found.sentences
+
+
+# Background work and targets
+
+
+WAITED = "It was background work and waited for others."
+
+
+def test_background_work_that_waited_says_so() -> None:
+    found = verdict(a_record(service_tier="flex", queue_ms=9000.0, behind=("a",)))
+    assert WAITED in found.sentences
+    assert found.advice == ["default_tier"]
+
+
+def test_background_work_that_was_slowed_says_so() -> None:
+    slowed = Parts(own_decode_ms=100.0, others_prefill_ms=900.0)
+    found = verdict(a_record(service_tier="flex", decode_ms=1000.0, decode_parts=slowed))
+    assert WAITED in found.sentences
+    assert found.advice == ["default_tier"]
+
+
+def test_background_work_that_nobody_held_up_says_nothing() -> None:
+    alone = Parts(own_decode_ms=8000.0)
+    found = verdict(a_record(service_tier="flex", decode_ms=8000.0, decode_parts=alone))
+    assert "background" not in words(found)
+    assert "default_tier" not in found.advice
+
+
+def test_others_are_not_told_of_background_work() -> None:
+    found = verdict(a_record(queue_ms=9000.0, behind=("a",)))
+    assert "background" not in words(found)
+    assert found.advice == ["more_at_once"]
+
+
+@pytest.mark.parametrize(("preemptions", "said"), [(1, "once"), (2, "2 times"), (1234, "1,234 times")])
+def test_giving_way_is_counted(preemptions: int, said: str) -> None:
+    found = verdict(a_record(service_tier="flex", preemptions=preemptions))
+    assert (f"It was background work and waited for others: it gave its place up to others {said}.") in found.sentences
+    assert f"It gave its place up to others {said}." in verdict(a_record(preemptions=preemptions)).sentences
+
+
+def test_a_target_that_could_not_be_kept_is_told_with_what_could() -> None:
+    raised = {"gap_target_ms": 100.0, "raised_gap_target_ms": 140.0}
+    found = verdict(a_record(**raised, raised_at_answers=8))
+    assert (
+        "Its target of 100 ms could not be kept: one step of 8 answers takes 140 ms, and only longer gaps count."
+    ) in found.sentences
+    assert "one step of 1 answer takes" in words(verdict(a_record(**raised, raised_at_answers=1)))
+    assert "one step takes 140 ms" in words(verdict(a_record(**raised)))
+
+
+def test_a_target_that_was_kept_needs_no_word() -> None:
+    assert "target" not in words(verdict(a_record(gap_target_ms=100.0)))
 
 
 def test_a_failure_comes_first_with_its_reason_and_without_advice() -> None:
@@ -351,6 +406,8 @@ some_timings = st.builds(
     **dict.fromkeys(("prefill_tokens_per_second", "decode_tokens_per_second", "ttft_ms"), st.none() | times),
     **dict.fromkeys(("itl_p50_ms", "itl_p95_ms", "itl_max_ms"), st.none() | times),
     **dict.fromkeys(("prefill_parts", "decode_parts"), st.none() | some_parts),
+    **dict.fromkeys(("gap_target_ms", "raised_gap_target_ms"), st.none() | times),
+    **dict.fromkeys(("raised_at_answers", "preemptions"), counts),
 )
 records = st.builds(
     RequestRecord,
@@ -365,6 +422,7 @@ records = st.builds(
     timings=some_timings,
     behind=st.lists(st.text(alphabet="xyz", min_size=1), max_size=5),
     stalls=st.lists(st.builds(Stall, times, times, st.sampled_from(CAUSES), some_parts), max_size=3),
+    service_tier=st.sampled_from(["default", "flex"]),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from legato import __version__
-from legato.cli import chat, doctor, explain, models, requests, serve, top
+from legato.cli import chat, convert, doctor, explain, models, requests, serve, top, tune
 from legato.cli.bench import bench_app
 from legato.cli.console import print_error
 from legato.errors import LegatoError
@@ -24,6 +24,8 @@ app.command(name="chat")(chat.command)
 app.command(name="pull")(models.pull)
 app.command(name="list")(models.list_models)
 app.command(name="rm")(models.remove)
+app.command(name="convert")(convert.command)
+app.command(name="tune")(tune.command)
 app.command(name="doctor")(doctor.command)
 app.command(name="requests")(requests.requests_command)
 app.command(name="explain")(explain.explain_command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -13,7 +14,7 @@ import platformdirs
 from legato.errors import LegatoError
 from legato.models.catalogue import CATALOGUE
 from legato.models.choice import choose, file_stem, split_parts
-from legato.models.disk import disk_failures
+from legato.models.disk import disk_failures, require_space
 from legato.models.gguf import check_gguf
 from legato.models.hub_cache import HubCache
 from legato.models.local_model import LocalModel, local_model
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from legato.models.reference import Reference
 
 _FOLDER_VARIABLE: Final = "LEGATO_MODELS_DIR"
+_CONVERTED_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 def default_store() -> ModelStore:
@@ -121,10 +123,53 @@ class ModelStore:
         with disk_failures(self._root):
             if self._root.exists() and not self._root.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-            models = self._catalogue_models() + self._hub_models()
+            models = self._catalogue_models() + self._hub_models() + self._converted_models()
         return sorted(models, key=lambda model: model.name)
 
+    def find_converted(self, name: str) -> LocalModel | None:
+        """Find a model that was made here out of another one.
+
+        Args:
+            name: What it was called.
+        """
+        path = self._converted_path(name)
+        return _converted_model(path) if path.is_file() else None
+
+    def add_converted(
+        self,
+        name: str,
+        make: Callable[[Path], None],
+        needed_bytes: int,
+        *,
+        progress: Callable[[str], None] | None = None,
+    ) -> LocalModel:
+        """Make a model of the store out of another one, unless it is here already.
+
+        Args:
+            name: What to call it, and to type to mean it.
+            make: Writes the file it is given; nothing must be there before it is whole.
+            needed_bytes: The disk's free room that it takes.
+            progress: Takes lines about what is going on.
+
+        Returns:
+            The model; its file is a whole GGUF file.
+        """
+        if not _CONVERTED_NAME.fullmatch(name) or name in self._catalogue:
+            raise LegatoError(f"{name!r} cannot name a converted model; use letters, digits, dots, - and _.")
+        path = self._converted_path(name)
+        with disk_failures(self._root), pulling(self._locks, name, progress or _say_nothing):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.is_file():
+                require_space(path.parent, needed_bytes)
+                make(path)
+            check_gguf(path)
+            return _converted_model(path)
+
     def _parse(self, reference_text: str) -> Reference:
+        if _CONVERTED_NAME.fullmatch(reference_text) and reference_text not in self._catalogue:
+            path = self._converted_path(reference_text)
+            if path.is_file():
+                return PathReference(path)
         return parse_reference(reference_text, self._catalogue)
 
     def _bring(self, reference_text: str, progress: Callable[[str], None] | None, *, force: bool) -> LocalModel:
@@ -197,10 +242,23 @@ class ModelStore:
         for model in self.list():
             if _without_links(model.path) != _without_links(path):
                 continue
+            if model.path.parent == self._converted_path("").parent:
+                return self._remove_converted(model)
             if model.source == "catalogue":
                 return self._remove(CatalogueReference(model.path.parent.name))
             return self._remove(self._parse(model.reference))
         raise LegatoError(f"{path} is not in the model store: legato rm removes only what legato pull brought.")
+
+    def _remove_converted(self, model: LocalModel) -> int:
+        with removing(self._locks, model.name):
+            model.path.unlink()
+        return model.size_bytes
+
+    def _converted_models(self) -> builtins.list[LocalModel]:
+        return [_converted_model(path) for path in self._converted_path("").parent.glob("*.gguf")]
+
+    def _converted_path(self, name: str) -> Path:
+        return self._root / "converted" / f"{name}.gguf"
 
     def _catalogue_models(self) -> builtins.list[LocalModel]:
         paths = self._catalogue_folder("").glob("*/*.gguf")
@@ -229,6 +287,10 @@ class ModelStore:
 def _hub_model(repository: str, choice: GgufChoice, files: list[Path]) -> LocalModel:
     reference = HubReference(repository, choice.first)
     return local_model(f"{repository}:{choice.stem}", files, str(reference), "hub")
+
+
+def _converted_model(path: Path) -> LocalModel:
+    return local_model(path.stem, [path], path.stem, "file")
 
 
 def _find_file(reference: PathReference) -> LocalModel | None:

@@ -9,14 +9,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from legato.engine.sampler import SamplingParameters
 from legato.engine.vocabulary import Tokens
 from legato.errors import LegatoError
 from legato.runtime.messages import (
     Cancel,
+    Configure,
     EndReason,
     EngineSettings,
     FromWorker,
+    LearnedCosts,
     LoadFailed,
     Loading,
     Logprobs,
@@ -26,6 +30,8 @@ from legato.runtime.messages import (
     Submit,
 )
 from legato.runtime.process import WorkerProcess
+from legato.scheduling.costs import Coefficients
+from legato.scheduling.policies import PolicyName
 from legato.telemetry.attribution import Attribution, Stretch
 from legato.telemetry.calls import Call
 from legato.telemetry.record import Origin
@@ -97,7 +103,7 @@ EngineState = LoadingState | ReadyState | FailedState | StoppedState
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The request has KV cells; its prompt is being read."""
+    """The request has KV cells, for the first time or again; its prompt is being read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +145,21 @@ class RequestStream:
         """Filled in as the request goes on."""
         self.attempts = 0
         """Workers that it was given to."""
+        self.answering = False
+        """The engine has written a token of it, which may not have left yet."""
         self._client = client
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._ended = False
 
     @property
     def started(self) -> bool:
-        """True once a worker has given it KV cells."""
+        """True once a worker has given it KV cells, whether it still has them or not."""
         return self.timeline.admitted_s is not None
+
+    @property
+    def running(self) -> bool:
+        """True while it has KV cells; false while it waits for them, for the first time or again."""
+        return self.timeline.holds_cells
 
     def put(self, event: Event) -> None:
         """Deliver an event."""
@@ -178,10 +191,10 @@ class EngineClient:
     """Holds one model's engine worker, restarts it when it dies, and routes events to requests.
 
     Args:
-        settings: For every worker.
+        settings: For every worker, until they are changed.
         max_queue: Requests that may wait for KV cells.
-        gap_target_s: A longer gap between tokens is a stall.
         on_call: Told of each library call.
+        on_costs: Told what calls cost here, whenever the engine has learned more.
     """
 
     def __init__(
@@ -189,13 +202,13 @@ class EngineClient:
         settings: EngineSettings,
         *,
         max_queue: int,
-        gap_target_s: float,
         on_call: Callable[[Call], None] = lambda _call: None,
+        on_costs: Callable[[Coefficients], None] = lambda _costs: None,
     ) -> None:
         self._settings = settings
         self._max_queue = max_queue
-        self._gap_target_s = gap_target_s
         self._on_call = on_call
+        self._on_costs = on_costs
         self._attribution = Attribution()
         self._ids = itertools.count(1)
         self._requests: dict[int, RequestStream] = {}
@@ -216,6 +229,11 @@ class EngineClient:
     def state(self) -> EngineState:
         """What the engine is doing."""
         return self._state
+
+    @property
+    def settings(self) -> EngineSettings:
+        """Those of the present worker and of the next one."""
+        return self._settings
 
     @property
     def worker_pid(self) -> int | None:
@@ -312,10 +330,34 @@ class EngineClient:
         """Spawn a worker, wait for its end, and say how it ended."""
         self._ready_since_s = None
         self._attribution.reset()
-        self._worker = await WorkerProcess.spawn(self._settings, self._receive)
+        settings = self._settings
+        self._worker = await WorkerProcess.spawn(settings, self._receive)
+        if self._settings is not settings:  # changed while it started
+            self._configure_worker()
         how = await self._worker.wait()
         self._worker = None
         return how
+
+    # Settings
+
+    def configure(self, *, policy: PolicyName, chunk: int | None, gap_target_s: float) -> None:
+        """Change how steps are planned: from the next step on, and by every later worker.
+
+        Args:
+            policy: How prompts are read beside running answers.
+            chunk: Prompt tokens that a step of policy `chunked` reads; None for this hardware's default.
+            gap_target_s: Of answers that have none of their own, the running ones too.
+        """
+        self._settings = msgspec.structs.replace(self._settings, policy=policy, chunk=chunk, gap_target_s=gap_target_s)
+        for request in self._requests.values():
+            if request.submit.gap_target_s is None:
+                request.timeline.gap_target_s = gap_target_s
+        self._configure_worker()
+
+    def _configure_worker(self) -> None:
+        if self._worker is not None:
+            settings = self._settings
+            self._worker.send(Configure(settings.policy, settings.chunk, settings.gap_target_s))
 
     # Requests
 
@@ -327,16 +369,18 @@ class EngineClient:
         max_new_tokens: int,
         sampling: SamplingParameters,
         top_logprobs: int | None = None,
+        gap_target_s: float | None = None,
         arrived_s: float | None = None,
     ) -> RequestStream:
         """Queue a prompt.
 
         Args:
             prompt: Token ids, shape [n].
-            origin: Who asks for what.
+            origin: Who asks for what; what is not of the default service tier gets only what others leave.
             max_new_tokens: Most tokens of the answer.
             sampling: How to choose them.
             top_logprobs: How many likeliest tokens to report with each token; None for no log-probabilities.
+            gap_target_s: Longest gap between tokens that its reader should see; None for the engine's.
             arrived_s: When the request arrived, on the monotonic clock; now, if left out.
 
         Raises:
@@ -350,13 +394,23 @@ class EngineClient:
             waiting = self.active - parallel
             raise QueueFullError(waiting, self._mean_request_s * max(1, waiting) / parallel)
         data = prompt.astype("<i4", copy=False).tobytes()
-        submit = Submit(next(self._ids), data, max_new_tokens, sampling, top_logprobs)
+        background = origin.service_tier == "flex"
+        submit = Submit(
+            next(self._ids),
+            data,
+            max_new_tokens,
+            sampling,
+            top_logprobs,
+            client=origin.client,
+            gap_target_s=gap_target_s,
+            background=background,
+        )
         timeline = Timeline(
             time.monotonic() if arrived_s is None else arrived_s,
             prompt_tokens=len(prompt),
-            gap_target_s=self._gap_target_s,
+            gap_target_s=self._settings.gap_target_s if gap_target_s is None else gap_target_s,
         )
-        if self.active >= parallel:
+        if self.active >= parallel or background:
             timeline.behind = [other.origin.id for other in self._requests.values()]
         request = RequestStream(self, submit, origin, timeline)
         # Sent before it is remembered: what can't be sent must not be waited for.
@@ -408,6 +462,10 @@ class EngineClient:
                 self._take_ready(message)
             case LoadFailed(reason=reason):
                 self._fail_load(reason)
+            case LearnedCosts(costs=costs):
+                # A worker that begins anew need not learn them again.
+                self._settings = msgspec.structs.replace(self._settings, costs=costs)
+                self._on_costs(costs)
 
     def _take_ready(self, message: Ready) -> None:
         now = time.monotonic()
@@ -421,18 +479,43 @@ class EngineClient:
     def _take_report(self, report: Report) -> None:
         for request_id in report.admitted:
             if request := self._requests.get(request_id):
-                request.timeline.admitted_s = report.at_s
-                self._attribution.admit(request_id, request.origin.id, report.at_s)
-                request.put(Admitted())
+                self._admit(request, report.at_s)
         if report.call is not None:
             self._take_call(report.call)
+        for request_id, possible_s in report.raised:
+            if request := self._requests.get(request_id):
+                request.timeline.raise_gap_target(possible_s, self._answers)
         for request_id, token, logprobs in report.tokens:
             if request := self._requests.get(request_id):
+                request.answering = True
                 stretch = self._attribution.stretch(request_id, report.at_s) if report.call is not None else None
                 request.put(Token(token, logprobs, stretch))
+        for request_id in report.preempted:
+            if request := self._requests.get(request_id):
+                self._preempt(request, report.at_s)
         for request_id, reason, error in report.ended:
             if request := self._requests.get(request_id):
                 self._end(request, Ended(reason, error))
+
+    def _admit(self, request: RequestStream, at_s: float) -> None:
+        """It has KV cells. What it waits for before its first token is queue, and nobody's; later it is a gap."""
+        if not request.started:
+            self._attribution.admit(request.submit.id, request.origin.id, at_s)
+        elif not request.answering:
+            self._attribution.resume(request.submit.id, at_s)
+        request.timeline.admit(at_s)
+        request.put(Admitted())
+
+    def _preempt(self, request: RequestStream, at_s: float) -> None:
+        """It has no KV cells any more."""
+        if not request.answering:
+            self._attribution.pause(request.submit.id, at_s)
+        request.timeline.preempt(at_s, answering=request.answering)
+
+    @property
+    def _answers(self) -> int:
+        """Answers that are being written."""
+        return sum(request.answering and request.running for request in self._requests.values())
 
     def _take_call(self, call: Call) -> None:
         self._attribution.call(call)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from legato.engine.batch import Batch
 from legato.engine.context import Context, EngineError
 from legato.engine.sampler import Sampler, top_logprobs
@@ -20,11 +22,12 @@ from legato.telemetry.calls import Call, Chunk
 class Generation:
     """What the engine keeps of a request beside its KV cells."""
 
-    prompt: Tokens
+    to_read: Tokens
+    """The prompt, and after a preemption what had been written until then."""
     sampler: Sampler
     top_logprobs: int | None
-    last_token: int = -1
-    """The latest token of the answer: the next decode's input."""
+    answer: list[int] = field(default_factory=list)
+    """The tokens written so far; the latest is the next decode's input."""
 
 
 @dataclass(slots=True)
@@ -43,13 +46,14 @@ class CallResult:
     ended: list[tuple[int, EndReason, str]] = field(default_factory=list)
     """Requests that have their last token: request, why, and the error's text."""
 
-    @property
-    def call(self) -> Call | None:
-        """The call in the meter's words; None if it failed."""
-        if not self.part:
-            return None
+    def call(self, predicted_s: float) -> Call:
+        """The call in the meter's words.
+
+        Args:
+            predicted_s: What it was expected to take.
+        """
         chunks = [Chunk(chunk.id, chunk.start, chunk.length) for chunk in self.part.chunks]
-        return Call(self.begun_s, self.ended_s, list(self.part.decodes), chunks)
+        return Call(self.begun_s, self.ended_s, list(self.part.decodes), chunks, predicted_s)
 
     @property
     def outcome(self) -> Outcome:
@@ -76,7 +80,14 @@ class Executor:
         self._generations: dict[int, Generation] = {}
 
     def open(self, request: Submit, max_new_tokens: int) -> None:
-        """Make ready to answer a request with at most that many tokens, which its cells have room for."""
+        """Make ready to answer a request with at most that many tokens, which its cells have room for, or to go on.
+
+        A request that had given its cells up goes on where it was, with its sampler as it was.
+        """
+        if generation := self._generations.get(request.id):
+            written = np.array(generation.answer[:-1], dtype=np.int32)
+            generation.to_read = np.concatenate([request.tokens, written])
+            return
         prompt = request.tokens
         sampler = Sampler(self._vocabulary, request.sampling, prompt, max_new_tokens)
         self._generations[request.id] = Generation(prompt, sampler, request.top_logprobs)
@@ -126,11 +137,11 @@ class Executor:
             generation = self._generations[sequence.id]
             start = sequence.computed_tokens
             if chunk_length == 0:
-                rows.append((sequence, batch.add_one(slot_of(sequence), generation.last_token, start)))
+                rows.append((sequence, batch.add_one(slot_of(sequence), generation.answer[-1], start)))
                 continue
             end = start + chunk_length
-            is_last = end == sequence.prompt_tokens
-            row = batch.add(slot_of(sequence), generation.prompt[start:end], start, want_logits=is_last)
+            is_last = end == sequence.prompt_tokens and sequence.new_tokens == 0
+            row = batch.add(slot_of(sequence), generation.to_read[start:end], start, want_logits=is_last)
             if is_last:
                 rows.append((sequence, row))
         return rows
@@ -138,7 +149,7 @@ class Executor:
     def _sample(self, sequence: Sequence, row: int, result: CallResult) -> None:
         generation = self._generations[sequence.id]
         token = generation.sampler.sample(self._context, row)
-        generation.last_token = token
+        generation.answer.append(token)
         result.committed[sequence.id] = 1
         if self._vocabulary.is_end(token):
             result.ended.append((sequence.id, "stop", ""))

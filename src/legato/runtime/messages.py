@@ -13,6 +13,7 @@ import numpy as np
 from legato.engine.choices import FlashAttention, KvType
 from legato.engine.sampler import SamplingParameters
 from legato.engine.vocabulary import Tokens
+from legato.scheduling.costs import Coefficients
 from legato.scheduling.policies import PolicyName
 from legato.telemetry.calls import Call
 
@@ -35,9 +36,15 @@ class EngineSettings(msgspec.Struct, frozen=True):
     flash_attention: FlashAttention | None = None
     kv_type_k: KvType = "f16"
     kv_type_v: KvType = "f16"
-    policy: PolicyName = "chunked"
+    policy: PolicyName = "adaptive"
     chunk: int | None = None
     """Prompt tokens that a step of policy `chunked` reads."""
+    gap_target_s: float = 0.1
+    """Gap target of answers that have none of their own."""
+    background_wait_s: float = 600.0
+    """Longest time that a background request waits for the engine to be idle."""
+    costs: Coefficients | None = None
+    """What steps cost on this machine; None calibrates before the model is ready."""
     joined_calls: bool = False
     """Put a step's decodes and chunks into one library call: better on most GPUs, worse on most CPUs."""
     record_calls: bool = True
@@ -66,6 +73,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     policy: PolicyName
     chunk: int
     """Prompt tokens that a step of policy `chunked` reads."""
+    costs: Coefficients
+    """What steps cost, as given or as calibrated."""
 
 
 # To the worker
@@ -81,6 +90,12 @@ class Submit(msgspec.Struct, frozen=True, tag="submit", array_like=True):
     sampling: SamplingParameters
     top_logprobs: int | None = None
     """How many likeliest tokens to report beside each token; None reports no log-probabilities."""
+    client: str | None = None
+    """Who asks, for fairness between clients."""
+    gap_target_s: float | None = None
+    """Longest gap that its reader should see; None for the engine's."""
+    background: bool = False
+    """Gets only what others leave."""
 
     @property
     def tokens(self) -> Tokens:
@@ -94,7 +109,16 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
     id: int
 
 
-ToWorker = Submit | Cancel
+class Configure(msgspec.Struct, frozen=True, tag="configure", array_like=True):
+    """Change how steps are planned, from the next one on."""
+
+    policy: PolicyName
+    chunk: int | None
+    """Prompt tokens that a step of policy `chunked` reads; None for this hardware's default."""
+    gap_target_s: float
+
+
+ToWorker = Submit | Cancel | Configure
 
 # From the worker
 
@@ -138,7 +162,11 @@ class Report(msgspec.Struct, frozen=True, tag="report", array_like=True, omit_de
     at_s: float
     """When it was done."""
     admitted: list[int] = []
-    """Requests that were given KV cells."""
+    """Requests that were given KV cells, for the first time or again."""
+    preempted: list[int] = []
+    """Background requests that gave their KV cells up, and wait for new ones."""
+    raised: list[tuple[int, float]] = []
+    """Answers whose gap target can't be kept, because a step alone takes longer: request, possible target in s."""
     tokens: list[tuple[int, int, Logprobs | None]] = []
     """New tokens of answers: request, token, log-probabilities if wanted."""
     ended: list[tuple[int, EndReason, str]] = []
@@ -147,4 +175,10 @@ class Report(msgspec.Struct, frozen=True, tag="report", array_like=True, omit_de
     """The library call; None at a border, after a failure, and where steps are not to be recorded."""
 
 
-FromWorker = Loading | Ready | LoadFailed | Report
+class LearnedCosts(msgspec.Struct, frozen=True, tag="learned_costs", array_like=True):
+    """What the cost model has learned, sent now and then when there is nothing to do."""
+
+    costs: Coefficients
+
+
+FromWorker = Loading | Ready | LoadFailed | Report | LearnedCosts

@@ -66,6 +66,11 @@ def default_flash_attention(policy: PolicyName, kv_type_v: KvType, *, on_gpu: bo
     return "on" if is_quantized or policy == "whole" else "off"
 
 
+def flash_tile(flash_attention: FlashAttention, *, on_gpu: bool) -> int:
+    """Tokens that the attention kernel takes at once; FlashAttention on CPUs works in tiles of 64."""
+    return 64 if flash_attention != "off" and not on_gpu else 1
+
+
 def kv_bytes_per_token(model: Model, type_k: KvType, type_v: KvType) -> float:
     """Estimated bytes of KV state of one token."""
     return model.kv_numbers_k * _BYTES_PER_NUMBER[type_k] + model.kv_numbers_v * _BYTES_PER_NUMBER[type_v]

@@ -19,10 +19,12 @@ from legato.engine.context import Context, ContextSettings
 from legato.engine.library import build_info
 from legato.engine.model import Model
 from legato.errors import LegatoError
+from legato.runtime.calibration import calibrate
 from legato.runtime.executor import Executor
 from legato.runtime.frames import FrameBuffer, frame
-from legato.runtime.loop import EngineLoop
+from legato.runtime.loop import EngineLoop, LoopLimits
 from legato.runtime.messages import (
+    Configure,
     EngineSettings,
     FromWorker,
     LoadFailed,
@@ -37,9 +39,10 @@ from legato.runtime.sizing import (
     default_chunk,
     default_flash_attention,
     default_threads,
+    flash_tile,
     kv_bytes_per_token,
 )
-from legato.scheduling.policies import make_policy
+from legato.scheduling.costs import CostModel
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +160,7 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
     executor = Executor(
         context, model.vocabulary, batch_tokens=settings.batch_tokens, joined_calls=settings.joined_calls
     )
-    policy = make_policy(settings.policy, chunk=chunk, step_tokens=settings.batch_tokens)
+    costs = settings.costs or calibrate(context, flash_tile=flash_tile(flash_attention, on_gpu=on_gpu))
     info = ModelInfo(
         description=model.description,
         chat_template=model.chat_template,
@@ -172,9 +175,22 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
         flash_attention=flash_attention,
         policy=settings.policy,
         chunk=chunk,
+        costs=costs,
     )
     mailbox.send(Ready(info, time.monotonic() - begun))
-    return EngineLoop(mailbox, context, executor, policy, record_calls=settings.record_calls)
+    return EngineLoop(
+        mailbox,
+        context,
+        executor,
+        CostModel(costs),
+        Configure(settings.policy, settings.chunk, settings.gap_target_s),
+        LoopLimits(
+            step_tokens=settings.batch_tokens,
+            default_chunk=default_chunk(on_gpu=on_gpu),
+            background_wait_s=settings.background_wait_s,
+            record_calls=settings.record_calls,
+        ),
+    )
 
 
 class _ProgressReports:

@@ -1,5 +1,7 @@
 """The policies: given who is decoding and whose prompt is being read, what the next step does.
 
+`adaptive`, the default: see `legato.scheduling.adaptive`.
+
 `whole`: a prompt is read before anything else goes on, as servers without chunked prefill do. The baseline.
 
 `chunked`: every step decodes all running answers first and then reads at most `chunk` prompt tokens, as Sarathi-Serve
@@ -12,16 +14,22 @@ from __future__ import annotations
 from collections.abc import Sequence as Listing
 from typing import Literal, Protocol
 
+from legato.scheduling.adaptive import Adaptive
+from legato.scheduling.costs import CostModel
 from legato.scheduling.state import Chunk, Phase, Plan, Sequence
 
-PolicyName = Literal["whole", "chunked"]
+PolicyName = Literal["adaptive", "chunked", "whole"]
 
 
 class Policy(Protocol):
     """Plans one step from the sequences that hold KV cells, in the order in which they were admitted."""
 
-    def plan(self, admitted: Listing[Sequence]) -> Plan:
-        """The next step; empty only if nobody can go on."""
+    def plan(self, admitted: Listing[Sequence], now_s: float) -> Plan:
+        """The next step, which begins now; empty only if nobody can go on."""
+        ...
+
+    def note_gap(self, sequence: Sequence, gap_s: float) -> None:
+        """An answer's token came so long after the one before it."""
         ...
 
 
@@ -36,7 +44,10 @@ class Whole:
     def __init__(self, step_tokens: int) -> None:
         self._step_tokens = step_tokens
 
-    def plan(self, admitted: Listing[Sequence]) -> Plan:
+    def note_gap(self, sequence: Sequence, gap_s: float) -> None:
+        """Gaps change nothing."""
+
+    def plan(self, admitted: Listing[Sequence], now_s: float) -> Plan:
         """Read on in the oldest unread prompt; if there is none, decode everybody."""
         for sequence in admitted:
             if sequence.phase is Phase.PREFILL:
@@ -56,7 +67,10 @@ class Chunked:
         self._turns: list[int] = []
         """Whose prompts are being read, by id, the next in turn first."""
 
-    def plan(self, admitted: Listing[Sequence]) -> Plan:
+    def note_gap(self, sequence: Sequence, gap_s: float) -> None:
+        """Gaps change nothing."""
+
+    def plan(self, admitted: Listing[Sequence], now_s: float) -> Plan:
         """Decode everybody; give the step's prompt tokens to the prompt in turn, what it leaves to the next ones."""
         reading = {s.id: s for s in admitted if s.phase is Phase.PREFILL}
         # Newcomers join at the end: joining in front, a stream of short prompts would starve a long one.
@@ -81,12 +95,20 @@ def _decoding(admitted: Listing[Sequence]) -> tuple[int, ...]:
     return tuple(s.id for s in admitted if s.phase is Phase.DECODE)
 
 
-def make_policy(name: PolicyName, *, chunk: int, step_tokens: int) -> Policy:
+def make_policy(name: PolicyName, *, costs: CostModel, gap_target_s: float, chunk: int, step_tokens: int) -> Policy:
     """The policy of that name.
 
     Args:
         name: As in the settings.
+        costs: Predicts calls, for `adaptive`.
+        gap_target_s: Of answers that have no target of their own, for `adaptive`.
         chunk: Prompt tokens a step, for `chunked`.
         step_tokens: Most prompt tokens a step under any policy.
     """
-    return Whole(step_tokens) if name == "whole" else Chunked(min(chunk, step_tokens))
+    match name:
+        case "adaptive":
+            return Adaptive(costs, gap_target_s=gap_target_s, step_tokens=step_tokens)
+        case "chunked":
+            return Chunked(min(chunk, step_tokens))
+        case "whole":
+            return Whole(step_tokens)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
+from dataclasses import dataclass, field
 
 from legato.errors import LegatoError
 from legato.kv.slots import KvSlots
@@ -14,21 +15,36 @@ class NeverFitsError(LegatoError):
     """The prompt is longer than any sequence's cells: it could wait for ever."""
 
 
+@dataclass(slots=True)
+class Admission:
+    """Who was given KV cells at a border, and who gave them up."""
+
+    admitted: list[Sequence] = field(default_factory=list)
+    preempted: list[Sequence] = field(default_factory=list)
+    freed: list[int] = field(default_factory=list)
+    """KV sequences whose cells are to be freed before anything else."""
+
+
 class Scheduler:
     """Continuous batching: requests join and leave at the borders of steps (Yu et al., Orca, OSDI 2022).
 
     Use: `add` and `cancel` at any border, then `admit`, `plan`, run the plan, `commit` its outcome.
 
+    Background requests are admitted to all KV sequences but one, run while nobody else does, and give their cells up
+    when others need them. The oldest of them counts as any other once it has been here for `background_wait_s`.
+
     Args:
         policy: Plans the steps.
-        slots: The KV sequences that requests are admitted to, first come first served.
+        slots: The KV sequences that requests are admitted to.
+        background_wait_s: Longest time that the oldest background request waits for others.
     """
 
-    def __init__(self, policy: Policy, slots: KvSlots) -> None:
+    def __init__(self, policy: Policy, slots: KvSlots, *, background_wait_s: float = 600.0) -> None:
         self.policy = policy
         """May be exchanged at the border of a step."""
         self._slots = slots
-        self._queue: deque[Sequence] = deque()
+        self._background_wait_s = background_wait_s
+        self._queue: dict[int, Sequence] = {}
         self._admitted: dict[int, Sequence] = {}
 
     @property
@@ -58,7 +74,7 @@ class Scheduler:
             )
         room = self._slots.cells_per_sequence - sequence.prompt_tokens
         sequence.max_new_tokens = min(sequence.max_new_tokens, room)
-        self._queue.append(sequence)
+        self._queue[sequence.id] = sequence
 
     def cancel(self, sequence_id: int) -> int | None:
         """Forget a request in whatever phase it is.
@@ -66,28 +82,54 @@ class Scheduler:
         Returns:
             The KV sequence that it held and whose cells are to be freed, if it held one.
         """
+        self._queue.pop(sequence_id, None)
         sequence = self._admitted.pop(sequence_id, None)
-        if sequence is None:
-            self._queue = deque(s for s in self._queue if s.id != sequence_id)
-            return None
-        return self._release(sequence)
+        return None if sequence is None else self._release(sequence)
 
-    def admit(self) -> list[Sequence]:
-        """Give KV sequences to those who have waited longest, while there are any; returns whom."""
-        admitted: list[Sequence] = []
-        while self._queue and (slot := self._slots.acquire()) is not None:
-            sequence = self._queue.popleft()
+    def admit(self, now_s: float) -> Admission:
+        """Give KV sequences to those who wait, while there are any for them.
+
+        Clients with the fewest answers running come first, and of one client who came first. Background requests come
+        after all others, leave one sequence free for them, and make room for them, the youngest first.
+        """
+        result = Admission()
+        promoted = self._promoted(now_s)
+        while self._queue:
+            running = Counter(s.client for s in self._admitted.values())
+            is_behind = {s.id: s.background and s is not promoted for s in self._queue.values()}
+            sequence = min(self._queue.values(), key=lambda s: (is_behind[s.id], running[s.client], s.arrived_s, s.id))
+            if is_behind[sequence.id]:
+                slot = self._slots.acquire() if self._slots.free > min(1, self._slots.sequences - 1) else None
+            else:
+                slot = self._slots.acquire()
+                if slot is None and (victim := self._youngest_background(promoted)) is not None:
+                    result.preempted.append(victim)
+                    result.freed.append(self._preempt(victim))
+                    slot = self._slots.acquire()
+            if slot is None:
+                break
             sequence.slot = slot
-            self._admitted[sequence.id] = sequence
-            admitted.append(sequence)
-        return admitted
+            self._admitted[sequence.id] = self._queue.pop(sequence.id)
+            result.admitted.append(sequence)
+        return result
 
-    def plan(self) -> Plan:
-        """The next step; empty if there is nothing to do."""
-        return self.policy.plan(tuple(self._admitted.values()))
+    def plan(self, now_s: float) -> Plan:
+        """The next step; empty if there is nothing to do.
 
-    def commit(self, plan: Plan, outcome: Outcome) -> list[int]:
+        Args:
+            now_s: When it begins.
+        """
+        promoted = self._promoted(now_s)
+        first = [s for s in self._admitted.values() if not s.background or s is promoted]
+        return self.policy.plan(tuple(first or self._admitted.values()), now_s)
+
+    def commit(self, plan: Plan, outcome: Outcome, now_s: float) -> list[int]:
         """Take in what became of a plan, or of a part of it.
+
+        Args:
+            plan: What was run.
+            outcome: What became of it.
+            now_s: When that was done.
 
         Returns:
             The KV sequences of finished requests, whose cells are to be freed.
@@ -99,8 +141,30 @@ class Scheduler:
             # Of the tokens gained, all but the last are computed already (by the step that confirmed them).
             sequence.computed_tokens += outcome.committed[sequence_id]
         for sequence_id, tokens in outcome.committed.items():
-            self._admitted[sequence_id].new_tokens += tokens
+            sequence = self._admitted[sequence_id]
+            sequence.new_tokens += tokens
+            if sequence.last_token_s is not None and not sequence.background:
+                self.policy.note_gap(sequence, now_s - sequence.last_token_s)
+            sequence.last_token_s = now_s
         return [self._release(self._admitted.pop(sequence_id)) for sequence_id in outcome.finished]
+
+    def _promoted(self, now_s: float) -> Sequence | None:
+        """The oldest background request, if it has waited for too long."""
+        background = [s for s in (*self._admitted.values(), *self._queue.values()) if s.background]
+        oldest = min(background, key=lambda s: (s.arrived_s, s.id), default=None)
+        return oldest if oldest is not None and now_s - oldest.arrived_s >= self._background_wait_s else None
+
+    def _youngest_background(self, promoted: Sequence | None) -> Sequence | None:
+        background = [s for s in self._admitted.values() if s.background and s is not promoted]
+        return max(background, key=lambda s: (s.arrived_s, s.id), default=None)
+
+    def _preempt(self, sequence: Sequence) -> int:
+        """Back to the queue. What it has written stays; its prompt and that are read again before it goes on."""
+        del self._admitted[sequence.id]
+        sequence.computed_tokens = 0
+        sequence.last_token_s = None
+        self._queue[sequence.id] = sequence
+        return self._release(sequence)
 
     def _release(self, sequence: Sequence) -> int:
         slot = sequence.slot

@@ -26,24 +26,36 @@ class Sequence:
     prompt_tokens: int
     max_new_tokens: int
     """Most tokens that the answer may have."""
+    client: str | None = None
+    """Who asks; requests of different clients share fairly."""
+    gap_target_s: float | None = None
+    """Longest gap that its reader should see; None for the server's."""
+    background: bool = False
+    """It gets only what others leave."""
+    arrived_s: float = 0.0
+    """When it joined the queue, on the engine's clock."""
     slot: int | None = None
     """The KV sequence that it holds, None while it is queued."""
     computed_tokens: int = 0
     """Tokens, of the prompt and then of the answer, whose KV state is in its cells."""
     new_tokens: int = 0
     """Tokens of the answer so far. The latest of them is not computed yet: it is the next decode's input."""
+    last_token_s: float | None = None
+    """When it got its latest token, on the engine's clock."""
+    raised_gap_target_s: float = 0.0
+    """The shortest gap that steps allowed, if that was longer than its target."""
 
     @property
     def phase(self) -> Phase:
         """What it is waiting for."""
         if self.slot is None:
             return Phase.QUEUED
-        return Phase.PREFILL if self.computed_tokens < self.prompt_tokens else Phase.DECODE
+        return Phase.PREFILL if self.unread_tokens else Phase.DECODE
 
     @property
     def unread_tokens(self) -> int:
-        """Prompt tokens still to be read."""
-        return max(0, self.prompt_tokens - self.computed_tokens)
+        """Tokens to be read before it can write on: of its prompt, and after a preemption of its answer so far."""
+        return self.prompt_tokens + max(0, self.new_tokens - 1) - self.computed_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,8 @@ class Plan:
     decodes: tuple[int, ...] = ()
     """Sequences that decode, by id."""
     chunks: tuple[Chunk, ...] = ()
+    shortest_gap_s: float = 0.0
+    """No answer in it can see shorter gaps, for a step takes that long; 0 if that is not known."""
 
     def __bool__(self) -> bool:
         return bool(self.decodes or self.chunks)

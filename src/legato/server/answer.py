@@ -11,6 +11,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from legato.engine.vocabulary import Tokens
+from legato.server.clients import Clients
 from legato.server.errors import ApiError
 from legato.server.generation import Finish, Generation, GenerationRequest, Progress, interleave
 from legato.server.requests import CommonRequest
@@ -87,17 +88,22 @@ def generation_requests(
     Raises:
         ApiError: A biased token is not in the vocabulary.
     """
+    clients: Clients = request.app.state.clients
+    client: str | None = request.state.client_name
+    tier = clients.service_tier(client, body.tier)
+    gap_target_s = clients.gap_target_s(client, body.gap_target_ms)
     parts = [(prompt, sampling) for prompt in prompts for sampling in body.sampling(vocabulary_size)]
     return [
         GenerationRequest(
             prompt,
-            Origin(answer_id if number == 0 else f"{answer_id}-{number}", endpoint, request.state.client_name),
+            Origin(answer_id if number == 0 else f"{answer_id}-{number}", endpoint, client, tier),
             max_new_tokens,
             sampling,
             body.stop or (),
             top_logprobs,
             request.state.arrived_s,
             progress=body.includes_progress,
+            gap_target_s=gap_target_s,
         )
         for number, (prompt, sampling) in enumerate(parts)
     ]

@@ -18,8 +18,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato import __version__
 from legato.runtime.client import FailedState, LoadingState, ReadyState, StoppedState
-from legato.server import openai_chat, openai_completions, telemetry_api
+from legato.server import openai_chat, openai_completions, settings_api, telemetry_api
 from legato.server.access import AccessMiddleware, KnownHosts
+from legato.server.clients import Clients
 from legato.server.errors import install_error_handlers
 from legato.server.service import Service
 from legato.server.sse import ClientGoneError
@@ -38,6 +39,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
 
     app = FastAPI(title="Legato", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
+    app.state.clients = Clients.of(settings)
     app.state.utilisation = Utilisation(
         lambda: [os.getpid(), *filter(None, [service.engine.worker_pid])], NvidiaGpus.find()
     )
@@ -51,6 +53,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     app.include_router(openai_chat.router)
     app.include_router(openai_completions.router)
     app.include_router(telemetry_api.router)
+    app.include_router(settings_api.router)
     _add_model_routes(app, service)
     app.add_middleware(
         AccessMiddleware,

@@ -34,6 +34,8 @@ class GenerationRequest:
     arrived_s: float | None = None
     progress: bool = False
     """Tell while the prompt is read."""
+    gap_target_s: float | None = None
+    """Longest gap between tokens that its reader should see; None for the server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Generation:
             max_new_tokens=request.max_new_tokens,
             sampling=request.sampling,
             top_logprobs=request.top_logprobs,
+            gap_target_s=request.gap_target_s,
             arrived_s=request.arrived_s,
         )
         recorder.submitted(self._stream.submit.id, request.origin)
@@ -150,7 +153,7 @@ class Generation:
 
     def _progress_now(self) -> Progress:
         timeline = self._stream.timeline
-        left_ms = prefill_left_ms(timeline.chunks, timeline.prompt_tokens)
+        left_ms = prefill_left_ms(timeline.latest_chunks, timeline.prompt_tokens)
         return Progress(timeline.read_tokens, timeline.cached_tokens, timeline.prompt_tokens, left_ms)
 
     def _finish(self, reason: FinishReason) -> Finish:

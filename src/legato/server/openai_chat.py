@@ -26,6 +26,7 @@ from legato.server.responses import (
 )
 from legato.server.service import Service
 from legato.server.text import Piece
+from legato.telemetry.record import ServiceTier
 from legato.telemetry.timeline import Timings
 
 router = APIRouter()
@@ -41,32 +42,32 @@ async def create_chat_completion(request: Request, body: ChatRequest) -> Respons
     )
     limit = body.answer_limit or service.model.context_tokens
     answer_id = f"chatcmpl-{uuid.uuid4().hex}"
-    generations = service.submit_all(
-        generation_requests(
-            request,
-            body,
-            answer_id,
-            "chat",
-            [prompt],
-            limit,
-            vocabulary_size=service.language.vocabulary.size,
-            top_logprobs=body.logprob_count,
-        ),
-        param="messages",
+    parts = generation_requests(
+        request,
+        body,
+        answer_id,
+        "chat",
+        [prompt],
+        limit,
+        vocabulary_size=service.language.vocabulary.size,
+        top_logprobs=body.logprob_count,
     )
-    shape = _ChatShape(answer_id, service.name, service.language.vocabulary, len(generations))
+    generations = service.submit_all(parts, param="messages")
+    tier = parts[0].origin.service_tier
+    shape = _ChatShape(answer_id, service.name, tier, service.language.vocabulary, len(generations))
     return await respond(request, body, generations, shape)
 
 
 class _ChatShape:
     """Bodies of one chat answer."""
 
-    def __init__(self, answer_id: str, model: str, vocabulary: Vocabulary, choices: int) -> None:
+    def __init__(self, answer_id: str, model: str, tier: ServiceTier, vocabulary: Vocabulary, choices: int) -> None:
         self._vocabulary = vocabulary
         self._choices = choices
         self._id = answer_id
         self._created = int(time.time())
         self._model = model
+        self._tier = tier
 
     def openings(self) -> Iterable[ChatChunk]:
         return [self._chunk(ChunkChoice(i, Delta(role="assistant", content=""), None)) for i in range(self._choices)]
@@ -108,7 +109,8 @@ class _ChatShape:
             ],
             usage=usage_of([choice.finish for choice in choices], prompts=1),
             timings=total,
+            service_tier=self._tier,
         )
 
     def _chunk(self, *choices: ChunkChoice) -> ChatChunk:
-        return ChatChunk(self._id, "chat.completion.chunk", self._created, self._model, list(choices))
+        return ChatChunk(self._id, "chat.completion.chunk", self._created, self._model, self._tier, list(choices))

@@ -17,6 +17,7 @@ from legato.server.requests import CompletionRequest
 from legato.server.responses import Completion, CompletionChoice, completion_logprobs, prompt_progress, usage_of
 from legato.server.service import Service
 from legato.server.text import Piece
+from legato.telemetry.record import ServiceTier
 from legato.telemetry.timeline import Timings
 
 router = APIRouter()
@@ -33,22 +34,20 @@ async def create_completion(request: Request, body: CompletionRequest) -> Respon
     limit = body.max_tokens or service.model.context_tokens
     vocabulary = service.language.vocabulary
     answer_id = f"cmpl-{uuid.uuid4().hex}"
-    generations = service.submit_all(
-        generation_requests(
-            request,
-            body,
-            answer_id,
-            "completions",
-            prompts,
-            limit,
-            vocabulary_size=vocabulary.size,
-            top_logprobs=body.logprobs,
-        ),
-        param="prompt",
+    parts = generation_requests(
+        request,
+        body,
+        answer_id,
+        "completions",
+        prompts,
+        limit,
+        vocabulary_size=vocabulary.size,
+        top_logprobs=body.logprobs,
     )
+    generations = service.submit_all(parts, param="prompt")
     choices = len(generations) // len(prompts)
     echoes = [_text(vocabulary, prompt) if body.echo else "" for prompt in prompts for _ in range(choices)]
-    shape = _TextShape(answer_id, service.name, vocabulary, echoes, len(prompts))
+    shape = _TextShape(answer_id, service.name, parts[0].origin.service_tier, vocabulary, echoes, len(prompts))
     return await respond(request, body, generations, shape)
 
 
@@ -75,13 +74,22 @@ def _text(vocabulary: Vocabulary, prompt: Tokens) -> str:
 class _TextShape:
     """Bodies of one completion. `echoes` is the text before each choice."""
 
-    def __init__(self, answer_id: str, model: str, vocabulary: Vocabulary, echoes: Sequence[str], prompts: int) -> None:
+    def __init__(
+        self,
+        answer_id: str,
+        model: str,
+        tier: ServiceTier,
+        vocabulary: Vocabulary,
+        echoes: Sequence[str],
+        prompts: int,
+    ) -> None:
         self._vocabulary = vocabulary
         self._echoes = echoes
         self._prompts = prompts
         self._id = answer_id
         self._created = int(time.time())
         self._model = model
+        self._tier = tier
 
     def openings(self) -> Iterable[Completion]:
         return [self._body(CompletionChoice(i, echo, None, None)) for i, echo in enumerate(self._echoes) if echo]
@@ -121,4 +129,4 @@ class _TextShape:
         return body
 
     def _body(self, *choices: CompletionChoice) -> Completion:
-        return Completion(self._id, "text_completion", self._created, self._model, list(choices))
+        return Completion(self._id, "text_completion", self._created, self._model, self._tier, list(choices))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from legato.telemetry.timeline import Timeline
 
 REMEMBERED_CALLS = 20_000
 """Latest calls of the engine that can be looked at: some minutes of them."""
+JUDGED_CALLS = 500
+"""Latest calls that the error of predictions is taken over: some seconds of them."""
 REMEMBERED_REQUESTS = 1_000
 """Latest requests that can be looked at where there is no history."""
 
@@ -71,6 +74,7 @@ class Recorder:
             stalls=timeline.stalls,
             chunks=timeline.chunks,
             token_ms=[round((at - timeline.arrived_s) * 1000, 3) for at in timeline.token_times_s],
+            service_tier=origin.service_tier,
         )
         self._requests[record.id] = record
         if len(self._requests) > REMEMBERED_REQUESTS:
@@ -99,6 +103,12 @@ class Recorder:
     def calls_since(self, since_s: float) -> list[Call]:
         """Calls that ended after an instant of the monotonic clock, newest first."""
         return [call for _, call in takewhile(lambda numbered: numbered[1].ended_s > since_s, reversed(self._calls))]
+
+    def prediction_error_p50(self) -> float | None:
+        """Median relative error of the latest calls whose time was predicted; None without any."""
+        latest = (call.prediction_error for _, call in islice(reversed(self._calls), JUDGED_CALLS))
+        errors = [error for error in latest if error is not None]
+        return statistics.median(errors) if errors else None
 
     def submitted(self, number: int, origin: Origin) -> None:
         """A request was given to the engine, which knows it by a number."""
@@ -130,5 +140,5 @@ def running(engine: EngineClient) -> list[LiveRequest]:
     waiting = 0
     for request in engine.requests:
         found.append(live_request(request.origin, request.timeline, now_s, loading=loading, ahead=waiting))
-        waiting += not request.started
+        waiting += not request.running
     return found

@@ -10,6 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from legato.engine.sampler import SamplingParameters
 from legato.server.errors import ApiError
+from legato.settings import MAX_GAP_TARGET_MS, MIN_GAP_TARGET_MS
+from legato.telemetry.record import ServiceTier
 
 MAX_CHOICES = 16
 MAX_STOPS = 16
@@ -37,7 +39,6 @@ _UNSUPPORTED: Mapping[str, tuple[Neutral, str]] = {
     "verbosity": ((None, "medium"), "Verbosity can't be set; say it in the prompt"),
     "web_search_options": ((None,), "There is no web search"),
     "moderation": ((None,), "There is no moderation"),
-    "service_tier": ((None, "auto", "default"), "There is one service tier, default"),
     "store": ((None, False), "Answers are not stored"),
     "metadata": ((None, {}), "Metadata belongs to stored answers, and none are stored"),
     "prompt_cache_options": ((None,), "Prompt caching can't be controlled"),
@@ -106,6 +107,10 @@ class CommonRequest(BaseModel):
         dict[int, Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]] | None, BeforeValidator(_token_keys)
     ] = Field(None, max_length=1024)
     ignore_eos: bool | None = False
+    service_tier: str | None = None
+    """`flex` makes it background work."""
+    gap_target_ms: float | None = Field(None, ge=MIN_GAP_TARGET_MS, le=MAX_GAP_TARGET_MS, allow_inf_nan=False)
+    """Longest gap between tokens that the reader should see; None for the key's or the server's."""
     user: str | None = None
     """A label of the client's own; it changes nothing."""
     safety_identifier: str | None = None
@@ -122,6 +127,20 @@ class CommonRequest(BaseModel):
         except UnicodeEncodeError:
             raise ValueError("half of a surrogate pair is not text") from None
         return label
+
+    @field_validator("service_tier")
+    @classmethod
+    def _check_tier(cls, tier: str | None) -> str | None:
+        """Refused by name, as documented values of the other parameters are that are not supported."""
+        if tier not in (None, "auto", "default", "flex"):
+            raise ApiError(
+                400,
+                "The service tiers here are default and flex (background work); send one of them, or leave "
+                "service_tier out.",
+                param="service_tier",
+                code="unsupported_parameter",
+            )
+        return tier
 
     @model_validator(mode="before")
     @classmethod
@@ -141,6 +160,11 @@ class CommonRequest(BaseModel):
     def choices(self) -> int:
         """How many answers are wanted to each prompt."""
         return self.n or 1
+
+    @property
+    def tier(self) -> ServiceTier:
+        """How it wants to be served."""
+        return "flex" if self.service_tier == "flex" else "default"
 
     @property
     def includes_usage(self) -> bool:

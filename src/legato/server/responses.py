@@ -10,6 +10,7 @@ import msgspec
 from legato.engine.vocabulary import Vocabulary
 from legato.server.generation import Finish, FinishReason, Generation, Progress
 from legato.server.text import ChosenToken
+from legato.telemetry.record import ServiceTier
 from legato.telemetry.timeline import Timings
 
 
@@ -80,6 +81,8 @@ class ChatCompletion(msgspec.Struct):
     choices: list[ChatChoice]
     usage: Usage
     timings: Timings
+    service_tier: ServiceTier
+    """How it was served."""
     object: Literal["chat.completion"] = "chat.completion"
 
 
@@ -121,6 +124,7 @@ class ChatChunk(msgspec.Struct, omit_defaults=True):
     object: str
     created: int
     model: str
+    service_tier: ServiceTier
     choices: list[ChunkChoice]
     usage: Usage | None = None
     timings: Timings | None = None
@@ -153,6 +157,8 @@ class Completion(msgspec.Struct, omit_defaults=True):
     object: str
     created: int
     model: str
+    service_tier: ServiceTier
+    """As in chats, where OpenAI's API has it too."""
     choices: list[CompletionChoice]
     usage: Usage | None = None
     timings: Timings | None = None

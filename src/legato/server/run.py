@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from legato.chat.template import read_template
+from legato.engine.choices import KvType
 from legato.errors import LegatoError
 from legato.models import LocalModel
 from legato.runtime.client import EngineState
@@ -29,6 +30,8 @@ from legato.telemetry.spans import SpanExporter
 OVERTIME_S = 5.0
 """Time beyond the grace for last events to reach their clients."""
 DAY_S = 86_400
+DEFAULT_BATCH = 512
+DEFAULT_KV_TYPE: KvType = "f16"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -38,34 +41,38 @@ def make_service(settings: Settings, model: LocalModel) -> Service:
     Raises:
         LegatoError: The settings name a chat template that is not there, or not one.
     """
-    engine = EngineSettings(
+    template = read_template(settings.chat_template) if settings.chat_template is not None else None
+    return Service(
+        settings.alias or model.name,
+        model.path,
+        engine_settings(settings, model),
+        max_queue=settings.max_queue,
+        chat_template=template,
+        history=_open_history(settings),
+        spans=SpanExporter.from_environment(),
+    )
+
+
+def engine_settings(settings: Settings, model: LocalModel) -> EngineSettings:
+    """The engine's part of the settings. What they leave open is the worker's choice, or the default here."""
+    return EngineSettings(
         model_path=str(model.path),
         context_tokens=settings.ctx,
         parallel=settings.parallel,
-        batch_tokens=settings.batch,
+        batch_tokens=settings.batch or DEFAULT_BATCH,
         threads=settings.threads,
         threads_prefill=settings.threads_prefill,
         gpu_layers=settings.gpu_layers,
         flash_attention=settings.flash_attention,
-        kv_type_k=settings.kv_type_k,
-        kv_type_v=settings.kv_type_v,
+        kv_type_k=settings.kv_type_k or DEFAULT_KV_TYPE,
+        kv_type_v=settings.kv_type_v or DEFAULT_KV_TYPE,
         policy=settings.policy,
         chunk=settings.chunk,
-        joined_calls=settings.joined_calls,
+        gap_target_s=settings.gap_target_ms / 1000,
+        background_wait_s=settings.background_wait,
+        joined_calls=bool(settings.joined_calls),
         record_calls=not settings.no_telemetry,
         log_level=logging.DEBUG if settings.verbose else logging.ERROR,
-    )
-    template = read_template(settings.chat_template) if settings.chat_template is not None else None
-    name = settings.alias or model.name
-    return Service(
-        name,
-        model.path,
-        engine,
-        max_queue=settings.max_queue,
-        gap_target_s=settings.gap_target_ms / 1000,
-        chat_template=template,
-        history=_open_history(settings),
-        spans=SpanExporter.from_environment(),
     )
 
 

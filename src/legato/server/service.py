@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,12 @@ from legato.runtime.client import (
     describe,
 )
 from legato.runtime.messages import EngineSettings, ModelInfo
+from legato.scheduling.costs import Coefficients
 from legato.server.errors import ApiError
 from legato.server.generation import Generation, GenerationRequest
 from legato.server.recorder import Recorder
 from legato.telemetry.history import History
-from legato.telemetry.metrics import Live, Metrics
+from legato.telemetry.metrics import Live, Metrics, Planning
 from legato.telemetry.spans import SpanExporter
 
 RETRY_AFTER_LOADING_S = 2
@@ -59,10 +60,10 @@ class Service:
         path: Its file.
         engine: Settings of its engine.
         max_queue: Requests that may wait.
-        gap_target_s: A longer gap between tokens is a stall.
         chat_template: A Jinja template's text instead of the model's own.
         history: Remembers ended requests beyond the server's life.
         spans: Sends ended requests to a collector.
+        on_costs: Told what calls cost here, whenever the engine has learned more.
     """
 
     def __init__(
@@ -72,19 +73,21 @@ class Service:
         engine: EngineSettings,
         *,
         max_queue: int,
-        gap_target_s: float,
         chat_template: str | None = None,
         history: History | None = None,
         spans: SpanExporter | None = None,
+        on_costs: Callable[[Coefficients], None] = lambda _costs: None,
     ) -> None:
         self.name = name
         """What clients call the model."""
         self.created_s = int(time.time())
         """When the service was made, in seconds since 1970."""
-        metrics = Metrics(self._live, processes=self._processes, build={"version": __version__})
+        metrics = Metrics(
+            self._live, processes=self._processes, build={"version": __version__}, planning=self._planning
+        )
         self.recorder = Recorder(name, metrics, history, spans)
         """What is known of requests and calls."""
-        self.engine = EngineClient(engine, max_queue=max_queue, gap_target_s=gap_target_s, on_call=self.recorder.call)
+        self.engine = EngineClient(engine, max_queue=max_queue, on_call=self.recorder.call, on_costs=on_costs)
         """Where prompts are read and answers written."""
         self._path = path
         self._template_override = chat_template
@@ -192,8 +195,12 @@ class Service:
         cells = self.kv_cells
         if cells is None:
             return None
-        started = sum(request.started for request in self.engine.requests)
-        return Live(started, self.engine.active - started, self.kv_cells_used, cells)
+        running = sum(request.running for request in self.engine.requests)
+        return Live(running, self.engine.active - running, self.kv_cells_used, cells)
+
+    def _planning(self) -> Planning:
+        settings = self.engine.settings
+        return Planning(settings.policy, settings.gap_target_s)
 
     def _processes(self) -> dict[str, int]:
         worker = self.engine.worker_pid
@@ -208,7 +215,7 @@ class Service:
     @property
     def kv_cells_used(self) -> int:
         """Cells that hold tokens of requests that have not ended."""
-        timelines = [request.timeline for request in self.engine.requests if request.started]
+        timelines = [request.timeline for request in self.engine.requests if request.running]
         return sum(timeline.read_tokens + len(timeline.token_times_s) for timeline in timelines)
 
     # Requests

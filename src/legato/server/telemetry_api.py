@@ -46,7 +46,8 @@ async def status(request: Request) -> Response:
     calls = _recent(service.recorder)
     state = service.state
     model = state.model if isinstance(state, ReadyState) else None
-    waiting = sum(live.phase in ("queue", "load") for live in requests)
+    waiting = sum(not one.running for one in service.engine.requests)
+    error = service.recorder.prediction_error_p50()
     utilisation: Utilisation = request.app.state.utilisation
     return _json(
         {
@@ -55,6 +56,9 @@ async def status(request: Request) -> Response:
             "running": len(requests) - waiting,
             "waiting": waiting,
             "parallel": model.parallel if model else None,
+            "policy": service.engine.settings.policy,
+            "gap_target_ms": round(service.engine.settings.gap_target_s * 1000, 3),
+            "prediction_error_p50": None if error is None else round(error, 4),
             "kv_cells_used": service.kv_cells_used,
             "kv_cells": service.kv_cells,
             "decode_tokens_per_second": _rate(sum(len(call.decoded) for call in calls)),
@@ -141,7 +145,8 @@ def _step(number: int, call: Call, recorder: Recorder) -> dict[str, Any]:
     return {
         "number": number,
         "begun_at": recorder.calendar(call.begun_s),
-        "took_ms": round((call.ended_s - call.begun_s) * 1000, 3),
+        "took_ms": round(call.took_s * 1000, 3),
+        "predicted_ms": None if call.predicted_s is None else round(call.predicted_s * 1000, 3),
         "decoded": [recorder.name(request) for request in call.decoded],
         "chunks": [
             {"request": recorder.name(chunk.request), "start": chunk.start, "tokens": chunk.tokens}

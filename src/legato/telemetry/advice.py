@@ -13,7 +13,8 @@ Advice = Literal[
     "fewer_at_once",
     "shorter_prompt",
     "others_shorter_prompts",
-    "chunked_policy",
+    "default_tier",
+    "adaptive_policy",
     "smaller_chunk",
     "smaller_model",
     "slow_client",
@@ -26,11 +27,15 @@ ADVICE: dict[Advice, str] = {
     "fewer_at_once": "Fewer answers at once (a lower --parallel) would make each of them faster; others then wait.",
     "shorter_prompt": "A shorter prompt would be read sooner.",
     "others_shorter_prompts": "Shorter prompts of the others would have held it up less.",
-    "chunked_policy": (
-        "With --policy chunked only one chunk of a prompt comes between two tokens; "
-        "if it is chunked already, a smaller --chunk shortens the gaps."
+    "default_tier": "As a request of the default service tier, not as background work, it would not wait for others.",
+    "adaptive_policy": (
+        "With --policy adaptive no more of a prompt comes between two tokens than the gap target allows; "
+        "if it is adaptive already, a lower gap target shortens the gaps."
     ),
-    "smaller_chunk": "A smaller --chunk (with --policy chunked) would shorten the gaps between tokens.",
+    "smaller_chunk": (
+        "A lower gap target (with --policy adaptive) or a smaller --chunk (with --policy chunked) would shorten the "
+        "gaps between tokens."
+    ),
     "smaller_model": "A smaller model, or smaller weights of the same one, would read and write faster.",
     "slow_client": "The tokens were ready sooner: look at the client, which may read slowly, and at the network to it.",
 }
@@ -55,7 +60,11 @@ def advice(record: RequestRecord, times: Split) -> list[Advice]:
     found: list[Advice] = []
     if _weighty(times.phases_ms["load"], times):
         found.append("keep_running")
-    found += _answers_at_once(record, times)
+    # What waits because it is background work waits for an idle engine, however many places there are.
+    if record.service_tier == "flex" and _weighty(times.behind_others_ms, times):
+        found.append("default_tier")
+    else:
+        found += _answers_at_once(record, times)
     found += _own_prompt(record, times)
     if times.blamed and _weighty(times.causes_ms["others_prefill"], times):
         found.append("others_shorter_prompts")
@@ -101,5 +110,5 @@ def _chunks(record: RequestRecord) -> list[Advice]:
     held_up = [stall.parts for stall in record.stalls if stall.parts.others_prefill_ms >= 0.5 * stall.gap_ms > 0]
     most = max((sum(blame.tokens for blame in parts.blamed) for parts in held_up), default=0)
     if most > ONE_STEP_TOKENS:
-        return ["chunked_policy"]
+        return ["adaptive_policy"]
     return ["smaller_chunk"] if most >= FEW_TOKENS else []

@@ -65,6 +65,10 @@ class _Account:
     """The sums over all calls at that instant."""
     own: _Sums = field(default_factory=_Sums)
     """Its own share since then."""
+    paused: tuple[float, _Sums] | None = None
+    """While it waits for KV cells again: since when, and the sums over all calls at that instant."""
+    pauses: list[tuple[float, float]] = field(default_factory=list)
+    """Waits for KV cells since then: from and to, s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,37 @@ class Attribution:
         if self._last_end_s is None:
             self._last_end_s = at_s
         self._accounts[request] = _Account(name, at_s, self._sums_at(at_s))
+
+    def pause(self, request: int, at_s: float) -> None:
+        """A request gave its KV cells up before its first token: until `resume` it waits in the queue, for nobody.
+
+        Args:
+            request: The engine's number of it.
+            at_s: When.
+        """
+        if account := self._accounts.get(request):
+            account.paused = at_s, self._sums_at(at_s)
+
+    def resume(self, request: int, at_s: float) -> None:
+        """A paused request has KV cells again.
+
+        Args:
+            request: The engine's number of it.
+            at_s: When.
+        """
+        account = self._accounts.get(request)
+        if account is None or account.paused is None:
+            return
+        paused_s, then = account.paused
+        now, all_then = self._sums_at(at_s), account.all_then
+        # What went on meanwhile is moved before the stretch: the stretch has as much less of it.
+        account.all_then = _Sums(
+            all_then.decode_s + now.decode_s - then.decode_s,
+            all_then.prefill_s + now.prefill_s - then.prefill_s,
+            all_then.engine_s + now.engine_s - then.engine_s,
+        )
+        account.pauses.append((paused_s, at_s))
+        account.paused = None
 
     def forget(self, request: int) -> None:
         """A request has ended."""
@@ -147,9 +182,10 @@ class Attribution:
             own_prefill_s=own.prefill_s,
             others_prefill_s=others_prefill_s,
             engine_s=max(0.0, now.engine_s - then.engine_s),
-            blamed=self._blame(request, account.since_s) if others_prefill_s > 0 else (),
+            blamed=self._blame(request, account) if others_prefill_s > 0 else (),
         )
         account.since_s, account.all_then, account.own = until_s, now, _Sums()
+        account.pauses.clear()
         return result
 
     def _sums_at(self, at_s: float) -> _Sums:
@@ -190,14 +226,15 @@ class Attribution:
                 account.own.prefill_s += took_s
                 self._chunks.append(_ReadChunk(call.ended_s, chunk.request, account.name, chunk.tokens, took_s))
 
-    def _blame(self, request: int, since_s: float) -> tuple[Blame, ...]:
-        """Whose chunks were read after an instant, beside the request's own."""
+    def _blame(self, request: int, account: _Account) -> tuple[Blame, ...]:
+        """Whose chunks were read in a request's present stretch, beside its own."""
         tokens: dict[str, int] = {}
         ms: dict[str, float] = {}
         for chunk in reversed(self._chunks):
-            if chunk.ended_s <= since_s:
+            if chunk.ended_s <= account.since_s:
                 break
-            if chunk.request != request:
+            paused = any(begin < chunk.ended_s <= end for begin, end in account.pauses)
+            if chunk.request != request and not paused:
                 tokens[chunk.name] = tokens.get(chunk.name, 0) + chunk.tokens
                 ms[chunk.name] = ms.get(chunk.name, 0.0) + chunk.took_s * 1000
         return tuple(Blame(name, tokens[name], ms[name]) for name in sorted(ms, key=ms.__getitem__, reverse=True))

@@ -24,3 +24,17 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     decoded: list[int] = []
     """Requests that got their next token, by the engine's number."""
     chunks: list[Chunk] = []
+    predicted_s: float | None = None
+    """What the cost model expected it to take; None where nothing was predicted."""
+
+    @property
+    def took_s(self) -> float:
+        """From its begin to its end, s."""
+        return self.ended_s - self.begun_s
+
+    @property
+    def prediction_error(self) -> float | None:
+        """How far the prediction was off, over what it took: 0 is exact; None where nothing was predicted."""
+        if self.predicted_s is None or self.took_s <= 0:
+            return None
+        return abs(self.predicted_s - self.took_s) / self.took_s

@@ -37,11 +37,13 @@ def live_request(origin: Origin, timeline: Timeline, now_s: float, *, loading: b
         cached_tokens=timeline.cached_tokens,
         read_tokens=timeline.read_tokens,
         answer_tokens=len(times),
-        prefill_left_ms=None if times else prefill_left_ms(timeline.chunks, timeline.prompt_tokens),
+        prefill_left_ms=None if times else prefill_left_ms(timeline.latest_chunks, timeline.prompt_tokens),
         decode_tokens_per_second=_rate(latest),
         gap_ms=round((times[-1] - times[-2]) * 1000, 3) if len(times) > 1 else None,
         gap_max_ms=round(timeline.longest_gap_s * 1000, 3) if len(times) > 1 else None,
         ahead=ahead,
+        service_tier=origin.service_tier,
+        preemptions=timeline.preemptions,
     )
 
 
@@ -80,8 +82,8 @@ def prefill_left_ms(chunks: Sequence[ChunkRead], prompt_tokens: int) -> float | 
 
 def _phase(timeline: Timeline, *, loading: bool) -> Literal["load", "queue", "prefill", "decode"]:
     if timeline.token_times_s:
-        return "decode"
-    if timeline.admitted_s is not None:
+        return "decode"  # preempted or not: its phases do not go back
+    if timeline.holds_cells:
         return "prefill"
     return "load" if loading else "queue"
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 import numpy as np
 import psutil
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -30,6 +30,8 @@ GAP_BUCKETS_S = (
     *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0),
 )
 """Upper bounds for the time of one token, s: finer, because a tenth more of it is felt."""
+ERROR_BUCKETS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0)
+"""Upper bounds for the relative error of a prediction."""
 
 OTHER_STALLS = "other"
 """Cause of the stalls that a record counts but does not list, because only its longest are listed."""
@@ -50,6 +52,15 @@ class Live:
     kv_cells: int
 
 
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """How steps are planned at this moment."""
+
+    policy: str
+    gap_target_s: float
+    """Of answers that have none of their own."""
+
+
 class Metrics:
     """All metrics, in a registry of their own.
 
@@ -59,6 +70,7 @@ class Metrics:
         live: What is going on, asked at each scrape; its None leaves those gauges out.
         processes: The processes to measure, as names and process ids, asked at each scrape.
         build: What is told about this build, such as its version.
+        planning: How steps are planned, asked at each scrape; None leaves that out.
     """
 
     def __init__(
@@ -67,6 +79,7 @@ class Metrics:
         *,
         processes: Callable[[], Mapping[str, int]],
         build: Mapping[str, str],
+        planning: Callable[[], Planning] | None = None,
     ) -> None:
         registry = self._registry = CollectorRegistry()
         self._ttft = _distribution(registry, "ttft", "From arrival to the first token leaving the server")
@@ -99,9 +112,18 @@ class Metrics:
         # Looked up once, because there is a call for every token.
         self._decode, self._read = (engine.labels(phase=phase) for phase in PHASES)
         self._calls = _counter(registry, "calls", "Library calls")
+        self._preemptions = _counter(registry, "preemptions", "KV cells given up to others, by ended requests")
+        self._errors = Histogram(
+            "legato_step_prediction_error_ratio",
+            "How far the predicted time of a library call was off, over the time that it took",
+            buckets=ERROR_BUCKETS,
+            registry=registry,
+        )
         about = Gauge("legato_build_info", "About this build; always 1", list(build), registry=registry)
         (about.labels(**build) if build else about).set(1)
         registry.register(_LiveCollector(live))
+        if planning is not None:
+            registry.register(_PlanningCollector(planning))
         registry.register(_ProcessCollector(processes))
 
     def request_ended(self, record: RequestRecord) -> None:
@@ -111,6 +133,7 @@ class Metrics:
         self._prompt_tokens.inc(record.prompt_tokens)
         self._cached_tokens.inc(timings.cached_tokens)
         self._generated_tokens.inc(timings.decode_tokens)
+        self._preemptions.inc(timings.preemptions)
         self._load.observe(record.model, timings.load_ms / 1000)
         self._queue.observe(record.model, timings.queue_ms / 1000)
         self._request.observe(record.model, timings.total_ms / 1000)
@@ -126,10 +149,12 @@ class Metrics:
     def call(self, call: Call) -> None:
         """Count a library call."""
         self._calls.inc()
+        if (error := call.prediction_error) is not None:
+            self._errors.observe(error)
         read = sum(chunk.tokens for chunk in call.chunks)
         tokens = read + len(call.decoded)
         if tokens:
-            took = max(0.0, call.ended_s - call.begun_s)
+            took = max(0.0, call.took_s)
             self._read.inc(took * read / tokens)
             self._decode.inc(took * len(call.decoded) / tokens)
 
@@ -213,6 +238,23 @@ class _LiveCollector(Collector):
         yield GaugeMetricFamily("legato_requests_waiting", "Requests that wait for KV cells", live.waiting)
         yield GaugeMetricFamily("legato_kv_cells_used", "KV cells in use, one for each token", live.kv_cells_used)
         yield GaugeMetricFamily("legato_kv_cells", "KV cells that there are", live.kv_cells)
+
+
+class _PlanningCollector(Collector):
+    def __init__(self, planning: Callable[[], Planning]) -> None:
+        self._planning = planning
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        now = self._planning()
+        policy = GaugeMetricFamily("legato_policy_info", "How steps are planned; always 1", labels=["policy"])
+        policy.add_metric([now.policy], 1)
+        yield policy
+        yield GaugeMetricFamily(
+            "legato_gap_target_seconds", "Gap target of answers that have none of their own", now.gap_target_s
+        )
 
 
 class _ProcessCollector(Collector):

@@ -12,7 +12,18 @@ import msgspec
 from legato.telemetry.calls import Call, Chunk
 from legato.telemetry.timeline import ChunkRead, Stall, Timings
 
-__all__ = ["Call", "Chunk", "ChunkRead", "EndReason", "LiveRequest", "Origin", "RequestRecord", "Stall"]
+__all__ = [
+    "Call",
+    "Chunk",
+    "ChunkRead",
+    "EndReason",
+    "Endpoint",
+    "LiveRequest",
+    "Origin",
+    "RequestRecord",
+    "ServiceTier",
+    "Stall",
+]
 
 EndReason = Literal["stop", "length", "cancelled", "failed"]
 """Why an answer ended: the model or a stop string, no more tokens allowed, the client went away, or an error."""
@@ -20,6 +31,9 @@ EndReason = Literal["stop", "length", "cancelled", "failed"]
 
 Endpoint = Literal["chat", "completions"]
 """Which API a request came through."""
+
+ServiceTier = Literal["default", "flex"]
+"""How a request is served: like others, or as background work, which gets what others leave."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -30,6 +44,7 @@ class Origin(msgspec.Struct, frozen=True):
     endpoint: Endpoint
     client: str | None = None
     """Name of the API key that sent it; None without one."""
+    service_tier: ServiceTier = "default"
 
 
 class RequestRecord(msgspec.Struct):
@@ -56,6 +71,7 @@ class RequestRecord(msgspec.Struct):
     chunks: list[ChunkRead] = []
     token_ms: list[float] = []
     """When each token of the answer left the server."""
+    service_tier: ServiceTier = "default"
 
 
 class LiveRequest(msgspec.Struct):
@@ -81,3 +97,6 @@ class LiveRequest(msgspec.Struct):
     gap_max_ms: float | None
     ahead: int = 0
     """Requests before it in the queue, while it waits."""
+    service_tier: ServiceTier = "default"
+    preemptions: int = 0
+    """How often it gave its KV cells up to others."""

@@ -42,8 +42,10 @@ def sentences(record: RequestRecord, times: Split) -> list[str]:
         _cached(record),
         _prefill_pace(record, times),
         _decode_pace(record, times),
+        _background(record, times),
         _engine(times),
         _stalls(record),
+        _raised_target(record),
         _few_tokens(record),
     ]
     return [sentence for sentence in told if sentence]
@@ -209,6 +211,31 @@ def _others(parts: Parts) -> str:
     if parts.others_decode_ms >= WORTH_A_WORD_MS:
         told.append(f"{duration(parts.others_decode_ms)} more went into writing others' answers")
     return "; ".join(told)
+
+
+def _background(record: RequestRecord, times: Split) -> str:
+    """That it gave way to others, if it did, or had to because of how it was asked."""
+    times_given = "once" if record.timings.preemptions == 1 else f"{record.timings.preemptions:,} times"
+    gave_way = f"gave its place up to others {times_given}" if record.timings.preemptions else ""
+    if record.service_tier != "flex":
+        return f"It {gave_way}." if gave_way else ""
+    if gave_way:
+        return f"It was background work and waited for others: it {gave_way}."
+    waited = times.behind_others_ms >= SLOWED_MS and times.share(times.behind_others_ms) >= SLOWED_SHARE
+    return "It was background work and waited for others." if waited else ""
+
+
+def _raised_target(record: RequestRecord) -> str:
+    """That the target was beyond this machine, which makes longer gaps no stalls."""
+    timings = record.timings
+    target_ms, possible_ms = timings.gap_target_ms, timings.raised_gap_target_ms
+    if target_ms is None or possible_ms is None:
+        return ""
+    answers = f" of {count(timings.raised_at_answers, 'answer')}" if timings.raised_at_answers else ""
+    return (
+        f"Its target of {duration(target_ms)} could not be kept: one step{answers} takes {duration(possible_ms)}, "
+        "and only longer gaps count."
+    )
 
 
 def _engine(times: Split) -> str:

@@ -126,6 +126,8 @@ def request_attributes(record: RequestRecord) -> Attributes:
         "legato.decode_ms": timings.decode_ms,
         "legato.stalls": timings.stalls,
         "legato.stalled_ms": timings.stalled_ms,
+        "legato.service_tier": record.service_tier,
+        "legato.preemptions": timings.preemptions,
     }
     if record.end in ("stop", "length"):
         attributes["gen_ai.response.finish_reasons"] = [record.end]
@@ -135,6 +137,10 @@ def request_attributes(record: RequestRecord) -> Attributes:
         attributes["gen_ai.response.time_to_first_chunk"] = timings.ttft_ms / 1000
     if timings.itl_max_ms is not None:
         attributes["legato.itl_max_ms"] = timings.itl_max_ms
+    if timings.gap_target_ms is not None:
+        attributes["legato.gap_target_ms"] = timings.gap_target_ms
+    if timings.raised_gap_target_ms is not None:
+        attributes["legato.raised_gap_target_ms"] = timings.raised_gap_target_ms
     if record.client is not None:
         attributes["legato.client"] = record.client
     return attributes

@@ -36,6 +36,11 @@ class Split:
         """The phase that took longest, the earlier of equals."""
         return max(PHASES, key=lambda phase: self.phases_ms[phase])
 
+    @property
+    def behind_others_ms(self) -> float:
+        """Waiting for a place, and for others' work once it had one."""
+        return self.phases_ms["queue"] + self.causes_ms["others_prefill"] + self.causes_ms["others_decode"]
+
     def share(self, ms: float) -> float:
         """A part of the whole, 0 to 1; 0 if nothing took any time."""
         return min(1.0, ms / self.total_ms) if self.total_ms > 0 else 0.0

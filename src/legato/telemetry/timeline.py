@@ -58,7 +58,15 @@ class Timeline:
     ended_s: float | None = None
     """The answer ended."""
     gap_target_s: float = 0.1
-    """A longer gap is a stall."""
+    """Longest gap that its reader should see."""
+    raised_gap_target_s: float | None = None
+    """What is possible where the target is not, because one step takes longer; None where it is."""
+    raised_at_answers: int = 0
+    """Answers that were being written when it was raised to that."""
+    preemptions: int = 0
+    """How often it gave its KV cells up to others."""
+    requeued_s: float = 0.0
+    """Part of the time before the first token in which it waited for KV cells again (a duration)."""
     behind: list[str] = field(default_factory=list)
     """Requests that were running or waiting when this one had to wait: public ids."""
     chunks: list[ChunkRead] = field(default_factory=list)
@@ -75,13 +83,74 @@ class Timeline:
     """Where the gaps went, added up."""
     _delivery_s: float = 0.0
     """How long the latest token took from the engine to leaving the server."""
+    _preempted_s: float | None = None
+    """Since when it waits for KV cells again; None while it has them, or never had any."""
+    _requeued: bool = False
+    """That wait counts as queue, because there was no token yet."""
+    _reading_from: int = 0
+    """First of the chunks that it has read since it last got KV cells."""
+    _reads_again: bool = False
+    """It lost the KV state of its prompt and has not written since."""
+
+    @property
+    def holds_cells(self) -> bool:
+        """Whether it has KV cells: it does not before its admission, nor while it is preempted."""
+        return self.admitted_s is not None and self._preempted_s is None
+
+    @property
+    def latest_chunks(self) -> list[ChunkRead]:
+        """The chunks that it has read since it last got KV cells."""
+        return self.chunks[self._reading_from :]
 
     @property
     def read_tokens(self) -> int:
         """Prompt tokens whose KV state is there."""
-        if self.token_times_s:
+        if self._preempted_s is not None:
+            return 0
+        if self.token_times_s and not self._reads_again:
             return self.prompt_tokens
-        return self.chunks[-1].start + self.chunks[-1].tokens if self.chunks else self.cached_tokens
+        if chunks := self.latest_chunks:
+            return min(self.prompt_tokens, chunks[-1].start + chunks[-1].tokens)
+        return 0 if self._reads_again else self.cached_tokens
+
+    @property
+    def stall_from_s(self) -> float:
+        """A gap longer than this is a stall: the target, or what is possible instead."""
+        return max(self.gap_target_s, self.raised_gap_target_s or 0.0)
+
+    def admit(self, at_s: float) -> None:
+        """It was given KV cells, for the first time or again."""
+        if self.admitted_s is None:
+            self.admitted_s = at_s
+        elif self._preempted_s is not None:
+            if self._requeued:
+                self.requeued_s += max(0.0, at_s - self._preempted_s)
+            self._preempted_s = None
+
+    def preempt(self, at_s: float, *, answering: bool) -> None:
+        """It gave its KV cells up, and waits for new ones.
+
+        Args:
+            at_s: When.
+            answering: The engine has written a token of it: the wait is a gap in the answer, and counts as decode. It
+                counts as queue otherwise.
+        """
+        self.preemptions += 1
+        self._preempted_s = at_s
+        self._requeued = not answering
+        self._reading_from = len(self.chunks)
+        self._reads_again = True
+
+    def raise_gap_target(self, possible_s: float, answers: int) -> None:
+        """One step alone takes longer than the target; the highest that was seen counts.
+
+        Args:
+            possible_s: Target that can be kept, s.
+            answers: Answers that are being written.
+        """
+        if possible_s > (self.raised_gap_target_s or 0.0):
+            self.raised_gap_target_s = possible_s
+            self.raised_at_answers = answers
 
     def add_token(self, left_s: float, stretch: Stretch | None) -> None:
         """A token left the server.
@@ -92,6 +161,7 @@ class Timeline:
         """
         gap_s = left_s - self.token_times_s[-1] if self.token_times_s else None
         self.token_times_s.append(left_s)
+        self._reads_again = False
         if gap_s is not None and gap_s > self.longest_gap_s:
             self.longest_gap_s = gap_s
         if stretch is None:
@@ -102,7 +172,7 @@ class Timeline:
         else:
             parts = stretch.parts(delivery_s - self._delivery_s)
             self.decode_parts.add(parts)
-            if gap_s > self.gap_target_s:
+            if gap_s > self.stall_from_s:
                 self._add_stall(gap_s, left_s, parts)
         self._delivery_s = delivery_s
 
@@ -125,16 +195,18 @@ class Timeline:
         admitted = ended if self.admitted_s is None else min(max(self.admitted_s, self.arrived_s), ended)
         first = min(max(self.token_times_s[0], admitted), ended) if self.token_times_s else ended
         load = min(self.load_s, admitted - self.arrived_s)
+        requeued = min(self._requeued_until(first), first - admitted)
+        raised = self.stall_from_s > self.gap_target_s
         prefill_tokens = self.prompt_tokens - self.cached_tokens if self.admitted_s is not None else 0
         tokens = len(self.token_times_s)
         gaps = sorted(b - a for a, b in zip(self.token_times_s, self.token_times_s[1:], strict=False))
         return Timings(
             load_ms=_ms(load),
-            queue_ms=_ms(admitted - self.arrived_s - load),
-            prefill_ms=_ms(first - admitted),
+            queue_ms=_ms(admitted - self.arrived_s - load + requeued),
+            prefill_ms=_ms(first - admitted - requeued),
             prefill_tokens=prefill_tokens,
             cached_tokens=self.cached_tokens,
-            prefill_tokens_per_second=_rate(prefill_tokens, first - admitted) if tokens else None,
+            prefill_tokens_per_second=_rate(prefill_tokens, first - admitted - requeued) if tokens else None,
             ttft_ms=_ms(first - self.arrived_s) if tokens else None,
             decode_ms=_ms(ended - first),
             decode_tokens=tokens,
@@ -147,7 +219,16 @@ class Timeline:
             decode_parts=self.decode_parts.total() if gaps and self.prefill_parts else None,
             stalls=self.stall_count,
             stalled_ms=_ms(self.stalled_s),
+            gap_target_ms=_ms(self.gap_target_s),
+            raised_gap_target_ms=_ms(self.stall_from_s) if raised else None,
+            raised_at_answers=self.raised_at_answers if raised else 0,
+            preemptions=self.preemptions,
         )
+
+    def _requeued_until(self, at_s: float) -> float:
+        """How long it had waited for KV cells again at an instant before its first token, s."""
+        waits_s = max(0.0, at_s - self._preempted_s) if self._preempted_s is not None and self._requeued else 0.0
+        return self.requeued_s + waits_s
 
     def _latest(self) -> float:
         return max([self.arrived_s, self.admitted_s or self.arrived_s, *self.token_times_s[-1:]])
@@ -160,9 +241,9 @@ class Timings:
     load_ms: float
     """Waiting while no model was ready."""
     queue_ms: float
-    """Taking the request in (parsing, tokenizing) and waiting for KV cells."""
+    """Taking the request in (parsing, tokenizing) and waiting for KV cells, again too, as long as no token came."""
     prefill_ms: float
-    """From admission to the first token: reading the prompt, beside others' work."""
+    """From admission to the first token, without such waits: reading the prompt, beside others' work."""
     prefill_tokens: int
     """Prompt tokens that were read."""
     cached_tokens: int
@@ -189,9 +270,17 @@ class Timings:
     decode_parts: Parts | None = None
     """Where the gaps between tokens went, all together; the parts add up to them."""
     stalls: int = 0
-    """Gaps longer than the gap target."""
+    """Gaps longer than the gap target, or than the raised one."""
     stalled_ms: float = 0.0
     """Those gaps, added up."""
+    gap_target_ms: float | None = None
+    """Longest gap that its reader should see; null where no target was recorded."""
+    raised_gap_target_ms: float | None = None
+    """What was possible instead, because one step alone took longer than the target; null where it did not."""
+    raised_at_answers: int = 0
+    """Answers that were being written in such a step; 0 where the target was not raised."""
+    preemptions: int = 0
+    """How often it gave its KV cells up to others; it then waited, and its prompt was read again."""
 
 
 def stall_cause(parts: Parts) -> Cause:

@@ -1,0 +1,158 @@
+"""Policy `adaptive`: every running answer keeps its pace, and prompts are read in what that leaves.
+
+Sarathi-Serve (Agrawal et al., OSDI 2024) reads a fixed number of prompt tokens beside the decodes of a step. Here the
+number follows from time: a step may last until the next token of a running answer is due, and reads as much as is
+predicted to fit before that. How long a token of a deep prompt takes, on this machine at this moment, is what the cost
+model is for.
+
+```text
+          |<------------------ gap target ------------------>|
+   decode | chunk, as long as is predicted to fit  | headroom | decode | chunk …
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Listing
+
+from legato.scheduling.costs import CostModel
+from legato.scheduling.state import Chunk, Phase, Plan, Sequence
+from legato.scheduling.turns import ReadingTurns
+
+LEAST_CHUNK = 4
+"""Tokens that a step reads at least if a prompt waits: reading is never starved, and scraps cost more a token."""
+LONGEST_PIECE_S = 1.0
+"""Where nobody writes, no chunk takes longer than this: a newcomer waits for it."""
+NEARLY_BEST = 0.98
+"""Share of the best reading rate that a shorter chunk may cost where nobody writes."""
+
+
+NEAR = 0.7
+"""Share of the planned gap from which one counts as planned: others had nothing to read in them."""
+
+
+class Headroom:
+    """What part of a gap target is planned with, so that nearly all gaps keep it though no prediction is exact.
+
+    A gap that misses its target raises the headroom, each that keeps it lowers it a little; it settles where
+    `MISSES` of the gaps miss. (A stochastic approximation of a quantile: Robbins and Monro, 1951.)
+    """
+
+    MISSES = 0.004
+    """Share of gaps that may be longer than their target."""
+    STEP = 0.05
+    """What one missed gap adds."""
+    LEAST, MOST = 1.02, 2.0
+
+    def __init__(self) -> None:
+        self.factor = 1.1
+        """Targets are divided by it when steps are planned."""
+
+    def note(self, gap_s: float, target_s: float) -> None:
+        """A gap came out. Only those that came near what was planned for tell anything.
+
+        Args:
+            gap_s: Seconds between two tokens.
+            target_s: What it should have been at most.
+        """
+        if gap_s > target_s:
+            self.factor = min(self.MOST, self.factor + self.STEP * (1 - self.MISSES))
+        elif gap_s * self.factor > NEAR * target_s:
+            self.factor = max(self.LEAST, self.factor - self.STEP * self.MISSES)
+
+
+class Adaptive:
+    """Decodes what is due, and reads as much as fits before the next token is due.
+
+    Args:
+        costs: Predicts calls.
+        gap_target_s: Of answers that have no target of their own.
+        step_tokens: Most prompt tokens in one step.
+    """
+
+    def __init__(self, costs: CostModel, *, gap_target_s: float, step_tokens: int) -> None:
+        self._costs = costs
+        self._gap_target_s = gap_target_s
+        self._step_tokens = step_tokens
+        self._turns = ReadingTurns()
+        self._headroom = Headroom()
+        self._shortest_gap_s = 0.0
+        """What the latest step allowed."""
+
+    def plan(self, admitted: Listing[Sequence], now_s: float) -> Plan:
+        """The next step.
+
+        Args:
+            admitted: Those that hold KV cells.
+            now_s: When the step begins.
+        """
+        writing = [s for s in admitted if s.phase is Phase.DECODE]
+        reading = self._turns.order([s for s in admitted if s.phase is Phase.PREFILL])
+        self._shortest_gap_s = self._decode_s(writing)
+        if not reading:
+            return Plan(decodes=_ids(writing), shortest_gap_s=self._shortest_gap_s)
+        if not writing:
+            return Plan(chunks=self._read(reading, self._piece_s(reading[0])))
+        # All of them: those whose first tokens come meanwhile decode in the next step too, but are few.
+        decode_s = self._shortest_gap_s
+        least_s = self._costs.chunk_s(reading[0].computed_tokens, min(LEAST_CHUNK, reading[0].unread_tokens))
+        shortest_s = self._shortest_gap_s = (decode_s + least_s) * self._headroom.factor
+        gap_s = max(shortest_s, min(map(self._target_s, writing))) / self._headroom.factor
+        due = [s for s in writing if self._is_due(s, now_s + decode_s + gap_s, shortest_s)]
+        chunks = self._read(reading, gap_s - decode_s)
+        return Plan(decodes=_ids(due), chunks=chunks, shortest_gap_s=shortest_s)
+
+    def note_gap(self, sequence: Sequence, gap_s: float) -> None:
+        """An answer's token came so long after the one before it."""
+        self._headroom.note(gap_s, max(self._target_s(sequence), self._shortest_gap_s))
+
+    def _target_s(self, sequence: Sequence) -> float:
+        return self._gap_target_s if sequence.gap_target_s is None else sequence.gap_target_s
+
+    def _is_due(self, sequence: Sequence, next_chance_s: float, shortest_s: float) -> bool:
+        """True if it can't wait for the next step's decode: at `next_chance_s`, if this step decodes."""
+        if sequence.last_token_s is None:  # it gave its cells up, and has them again
+            return True
+        target_s = max(self._target_s(sequence), shortest_s)
+        return sequence.last_token_s + target_s / self._headroom.factor < next_chance_s
+
+    def _decode_s(self, writing: Listing[Sequence]) -> float:
+        return self._costs.decode_s([s.computed_tokens + 1 for s in writing])
+
+    def _piece_s(self, first: Sequence) -> float:
+        """How long a step may read where nobody writes: as short as reads at nearly the best rate."""
+        start, lengths = first.computed_tokens, [self._step_tokens]
+        while lengths[-1] > LEAST_CHUNK:
+            lengths.append(max(LEAST_CHUNK, lengths[-1] // 2))
+        costs = [(length, self._costs.chunk_s(start, length)) for length in lengths]
+        allowed = [(length, s) for length, s in costs if s <= LONGEST_PIECE_S] or costs[-1:]
+        best_rate = max(length / s for length, s in allowed)
+        return min(s for length, s in allowed if length / s >= NEARLY_BEST * best_rate)
+
+    def _read(self, reading: Listing[Sequence], budget_s: float) -> tuple[Chunk, ...]:
+        """Chunks that take about `budget_s`, of as many prompts as it takes to fill it.
+
+        A prompt that is read to its end has its first token then, and its own gap begins.
+        """
+        chunks: list[Chunk] = []
+        room = self._step_tokens
+        for sequence in reading:
+            start, unread = sequence.computed_tokens, sequence.unread_tokens
+            least = min(LEAST_CHUNK, unread, room)
+            length = self._costs.longest_chunk(start, budget_s, min(unread, room))
+            if not chunks:
+                length = max(length, least)
+            if length < least or not length:
+                break
+            took_s = self._costs.chunk_s(start, length)
+            self._turns.account(sequence, took_s)
+            chunks.append(Chunk(sequence.id, start, length))
+            room -= length
+            budget_s -= took_s
+            if length == unread:
+                budget_s = min(budget_s, self._target_s(sequence) / self._headroom.factor - self._shortest_gap_s)
+        return tuple(chunks)
+
+
+def _ids(sequences: Listing[Sequence]) -> tuple[int, ...]:
+    return tuple(s.id for s in sequences)
