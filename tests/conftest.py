@@ -8,9 +8,22 @@ from pathlib import Path
 import pytest
 
 from legato.models import default_store
+from legato.tuning.profile import PATH_VARIABLE
 from tests.support.server import LegatoProcess
 
 ServerFactory = Callable[..., LegatoProcess]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tuning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What was measured here, shared by all servers and commands: only the first of a kind calibrates.
+
+    In the environment, so that no process that a test starts, by whatever way, finds the user's own.
+    """
+    path = tmp_path_factory.mktemp("tuning") / "tuning.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PATH_VARIABLE, str(path))
+        yield path
 
 
 @pytest.fixture(scope="session")

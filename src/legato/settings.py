@@ -143,6 +143,11 @@ class Settings(BaseSettings):
         description="Write and read in one library call a step: better on most GPUs, slower on most CPUs; "
         "as tuned by legato tune, else not.",
     )
+    interruptible: bool | None = Field(
+        None,
+        description="Interrupt the reading of long prompts for running answers, on CPUs with policy adaptive; on, where "
+        "it is possible.",
+    )
     chat_template: str | None = Field(
         None, description="Chat template instead of the model's own: a Jinja file, or a built-in name such as chatml."
     )

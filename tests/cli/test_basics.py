@@ -7,7 +7,9 @@ import pytest
 from legato import __version__
 from tests.support.command import run_legato
 
-COMMANDS = ["serve", "chat", "pull", "list", "rm", "requests", "explain", "top", "bench", "doctor"]
+COMMANDS = [
+    "serve", "chat", "pull", "list", "rm", "convert", "tune", "requests", "explain", "top", "bench", "doctor",
+]  # fmt: skip
 
 
 def test_it_says_its_version() -> None:
@@ -39,8 +41,19 @@ def test_each_command_has_help(command: str) -> None:
 
 def test_help_of_serve_has_every_setting_with_its_default() -> None:
     help_text = run_legato("serve", "--help").stdout
-    for option in ("--host", "--port", "--policy", "--chunk", "--ctx", "--parallel", "--api-key", "--grace"):
+    for option in (
+        "--host",
+        "--port",
+        "--policy",
+        "--chunk",
+        "--ctx",
+        "--parallel",
+        "--api-key",
+        "--grace",
+        "--no-auth",
+    ):
         assert option in help_text
+    assert "--no-joined-calls" in help_text
     assert "8383" in help_text
     assert "chunked|whole" in help_text or "whole|chunked" in help_text
 

@@ -219,6 +219,7 @@ class Run:
             self.chunks[chunk.id].append(chunk)
             self._read[chunk.id] += chunk.length
             self.read_s[chunk.id] += took_s / len(part.chunks)
+            self.scheduler.note_read(chunk.id, took_s / len(part.chunks))
             if self._read[chunk.id] >= self._to_read[chunk.id] and not self.written[chunk.id]:
                 committed[chunk.id] = 1
         self.written.update(committed)

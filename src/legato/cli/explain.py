@@ -98,7 +98,7 @@ def explanation(explained: Explained) -> RenderableType:
 
 def _title(record: RequestRecord) -> Text:
     facts = [record.id, record.model, *([record.client] if record.client is not None else [])]
-    facts += [local_time(record.arrived_at), record.end]
+    facts += [local_time(record.arrived_at), *(["background"] if record.service_tier == "flex" else []), record.end]
     return plain_text(" · ".join(facts), style="bold")
 
 

@@ -33,10 +33,17 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
         shown: Any = typer.Argument(help=text, metavar="MODEL", show_default=False)
     else:
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        shown = typer.Option(flag_name(name), help=text, show_default=False, metavar="|".join(choices) or None)
+        shown = typer.Option(_spelled(name, field), help=text, show_default=False, metavar="|".join(choices) or None)
     # The settings check choices and numbers, for all their sources in the same words.
     optional: Any = _simple(kind) | None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[optional, shown])
+
+
+def _spelled(name: str, field: FieldInfo) -> str:
+    """The option; a switch that may be left open can be turned off, too."""
+    flag = flag_name(name)
+    is_open_switch = _is_optional(field) and _kind(field) is bool
+    return f"{flag}/--no-{flag.removeprefix('--')}" if is_open_switch else flag
 
 
 def _kind(field: FieldInfo) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from legato.cli.console import out, print_error, say
@@ -11,6 +12,7 @@ from legato.settings import load_settings
 
 if TYPE_CHECKING:
     from legato.runtime.client import ReadyState
+    from legato.tuning.profile import Profile
 
 
 @with_settings_options
@@ -27,11 +29,16 @@ def command(flags: dict[str, Any]) -> None:
     from legato.models import check_gguf, default_store
     from legato.runtime.client import EngineState, FailedState, ReadyState
     from legato.server.run import listen, make_service, run_server
+    from legato.server.tuned import uses_profile
+    from legato.tuning.profile import default_profiles
 
     listening = listen(settings)
     model = default_store().resolve(settings.model, progress=say)
     check_gguf(model.path)
-    service = make_service(settings, model)
+    profiles = default_profiles()
+    profile = profiles.find_profile(model.path)
+    used = profile if uses_profile(settings, profile) else None
+    service = make_service(settings, model, profiles)
     host, port = listening.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     out.print(f"Loading {service.name} …", markup=False)
@@ -39,7 +46,9 @@ def command(flags: dict[str, Any]) -> None:
     def on_settled(state: EngineState) -> None:
         match state:
             case ReadyState():
-                out.print(_ready_lines(service.name, url, state), markup=False, soft_wrap=True)
+                out.print(
+                    ready_lines(service.name, url, state, settings.gap_target_ms, used), markup=False, soft_wrap=True
+                )
             case FailedState(reason=reason):
                 print_error(f"{reason} The server stays up to say so; Ctrl-C ends it.")
             case _:
@@ -48,11 +57,28 @@ def command(flags: dict[str, Any]) -> None:
     run_server(settings, service, listening, on_settled)
 
 
-def _ready_lines(name: str, url: str, state: ReadyState) -> str:
+def ready_lines(name: str, url: str, state: ReadyState, gap_target_ms: float, profile: Profile | None) -> str:
+    """What a person is told when the model is ready.
+
+    Args:
+        name: What clients call it.
+        url: Where the server is.
+        state: The model.
+        gap_target_ms: Of its answers.
+        profile: The tuned settings, None if none are used.
+    """
     model = state.model
-    policy = f"chunked, {model.chunk} prompt tokens a step" if model.policy == "chunked" else model.policy
-    return (
-        f"Ready after {state.load_s:.1f} s: {name} ({model.description}) at {url}/v1\n"
-        f"{model.parallel} answers at once, {model.context_tokens} tokens each; {model.threads} threads; {policy}.\n"
-        "Talk to it: legato chat. Ctrl-C stops it."
-    )
+    details = {
+        "adaptive": f", gaps of at most {gap_target_ms:g} ms",
+        "chunked": f", {model.chunk} prompt tokens a step",
+    }
+    lines = [
+        f"Ready after {state.load_s:.1f} s: {name} ({model.description}) at {url}/v1",
+        f"{model.parallel} answers at once, {model.context_tokens} tokens each; {model.threads} threads; "
+        f"{model.policy}{details.get(model.policy, '')}.",
+    ]
+    if profile is not None:
+        day = time.strftime("%Y-%m-%d", time.localtime(profile.tuned_at))
+        lines.append(f"Tuned on {day} for gaps of {profile.gap_target_s * 1000:g} ms.")
+    lines.append("Talk to it: legato chat. Ctrl-C stops it.")
+    return "\n".join(lines)

@@ -190,7 +190,7 @@ def lanes_table(running: list[LiveRequest], width: int) -> Table:
         request, phase = id_text(live.id, width), LANE_NAMES[live.phase]
         if roomy:
             figures = [f"{live.answer_tokens:,}", speed, optional_duration(live.gap_ms), worst, since]
-            table.add_row(request, client_text(live.client), phase, progress(live), *figures)
+            table.add_row(request, client_text(live.client), phase, progress_and_tier(live), *figures)
         else:
             table.add_row(request, phase, progress(live, cells=PROGRESS_CELLS // 2), speed, worst, since)
     return table
@@ -206,4 +206,15 @@ def progress(live: LiveRequest, *, cells: int = PROGRESS_CELLS) -> str:
     filled = int(share * cells)
     left = "" if live.prefill_left_ms is None else f", {duration(live.prefill_left_ms)} left"
     done = "█" * filled + "░" * (cells - filled)
-    return f"{done} {live.read_tokens:,}/{live.prompt_tokens:,}{left}"
+    return f"{done} {live.read_tokens:,}/{live.prompt_tokens:,}{left}".lstrip()
+
+
+def progress_and_tier(live: LiveRequest) -> str:
+    """How far a request is, and of background work that it is some and how often it gave way."""
+    if live.service_tier != "flex":
+        return progress(live)
+    # Words take the room of the bar.
+    words = [progress(live, cells=0), "background"]
+    if live.preemptions and live.phase != "prefill":
+        words.append(f"gave way {live.preemptions:,}x")
+    return ", ".join(filter(None, words))

@@ -157,11 +157,20 @@ class Context:
         """Give `target` the whole KV state of `source`."""
         lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
 
-    def save_state(self, sequence: int) -> NDArray[np.uint8]:
-        """A sequence's KV state as bytes, shape [n]; only an equal context of the same model can read it."""
+    def state_bytes(self, sequence: int) -> int:
+        """Bytes of a sequence's KV state as `save_state` gives it."""
         size: int = lib.llama_state_seq_get_size(self.handle, sequence)
-        state: NDArray[np.uint8] = np.empty(size, dtype=np.uint8)
-        written: int = lib.llama_state_seq_get_data(self.handle, _bytes_pointer(state), size, sequence)
+        return size
+
+    def save_state(self, sequence: int, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """A sequence's KV state as bytes, shape [n]; only an equal context of the same model can read it.
+
+        Args:
+            sequence: Whose.
+            into: Memory to write it to, of at least `state_bytes`; new memory, if left out.
+        """
+        state = np.empty(self.state_bytes(sequence), dtype=np.uint8) if into is None else into
+        written: int = lib.llama_state_seq_get_data(self.handle, _bytes_pointer(state), len(state), sequence)
         if written == 0:
             raise EngineError(f"the library could not save the state of sequence {sequence}")
         return state[:written]

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from legato.engine.batch import Batch
-from legato.engine.context import Context, EngineError
+from legato.engine.context import AbortedError, Context, EngineError
 from legato.engine.sampler import Sampler, top_logprobs
 from legato.engine.vocabulary import Tokens, Vocabulary
 from legato.runtime.messages import EndReason, Logprobs, Submit
+from legato.runtime.reader import Reader
 from legato.scheduling.scheduler import Scheduler
-from legato.scheduling.state import Outcome, Plan, Sequence
-from legato.telemetry.calls import Call, Chunk
+from legato.scheduling.state import Chunk, Outcome, Plan, Sequence
+from legato.telemetry import calls
 
 
 @dataclass(slots=True)
@@ -46,14 +47,14 @@ class CallResult:
     ended: list[tuple[int, EndReason, str]] = field(default_factory=list)
     """Requests that have their last token: request, why, and the error's text."""
 
-    def call(self, predicted_s: float) -> Call:
+    def call(self, predicted_s: float) -> calls.Call:
         """The call in the meter's words.
 
         Args:
             predicted_s: What it was expected to take.
         """
-        chunks = [Chunk(chunk.id, chunk.start, chunk.length) for chunk in self.part.chunks]
-        return Call(self.begun_s, self.ended_s, list(self.part.decodes), chunks, predicted_s)
+        chunks = [calls.Chunk(chunk.id, chunk.start, chunk.length) for chunk in self.part.chunks]
+        return calls.Call(self.begun_s, self.ended_s, list(self.part.decodes), chunks, predicted_s)
 
     @property
     def outcome(self) -> Outcome:
@@ -66,15 +67,27 @@ class Executor:
 
     Args:
         context: Whose cells are filled.
+        reader: Where prompts are read interruptibly; None for nowhere.
         vocabulary: Of the model.
         batch_tokens: Most tokens in one library call.
         joined_calls: One library call a step instead of one for the decodes and one for each chunk.
     """
 
-    def __init__(self, context: Context, vocabulary: Vocabulary, *, batch_tokens: int, joined_calls: bool) -> None:
+    def __init__(
+        self,
+        context: Context,
+        reader: Reader | None,
+        vocabulary: Vocabulary,
+        *,
+        batch_tokens: int,
+        joined_calls: bool,
+    ) -> None:
         self._context = context
+        self._reader = reader
         self._vocabulary = vocabulary
         self._batch = Batch(batch_tokens + context.sequences)
+        # Its own: the other is filled while a call that reads this one is interrupted.
+        self._reader_batch = Batch(batch_tokens)
         self._batch_tokens = batch_tokens
         self._joined_calls = joined_calls
         self._generations: dict[int, Generation] = {}
@@ -99,17 +112,24 @@ class Executor:
             generation.sampler.close()
 
     def run(self, plan: Plan, scheduler: Scheduler) -> Iterator[CallResult]:
-        """Run a plan call by call. Each result must be committed before the next is asked for."""
+        """Run a plan call by call. Each result must be committed before the next is asked for.
+
+        Raises:
+            AbortedError: An interruptible call was ended; what it read counts for nothing.
+        """
         for part in self._calls(plan):
             try:
                 yield self._run_call(part, scheduler)
+            except AbortedError:
+                raise
             except EngineError as error:
                 ids = [*part.decodes, *(chunk.id for chunk in part.chunks)]
                 yield CallResult(Plan(), ended=[(i, "failed", f"The engine failed: {error}.") for i in ids])
 
     def _calls(self, plan: Plan) -> Iterator[Plan]:
         tokens = len(plan.decodes) + sum(chunk.length for chunk in plan.chunks)
-        if self._joined_calls and tokens <= self._batch_tokens:
+        is_apart = any(chunk.interruptible for chunk in plan.chunks)
+        if self._joined_calls and tokens <= self._batch_tokens and not is_apart:
             yield plan
             return
         if plan.decodes:
@@ -119,12 +139,44 @@ class Executor:
 
     def _run_call(self, part: Plan, scheduler: Scheduler) -> CallResult:
         result = CallResult(part, begun_s=time.monotonic())
-        rows = self._fill(part, scheduler)
-        self._context.evaluate(self._batch)
+        if part.chunks and part.chunks[0].interruptible:
+            context, rows = self._read(part.chunks[0], scheduler)
+        else:
+            context, rows = self._context, self._fill(part, scheduler)
+            context.evaluate(self._batch)
         for sequence, row in rows:
-            self._sample(sequence, row, result)
+            self._sample(context, sequence, row, result)
         result.ended_s = time.monotonic()
         return result
+
+    def _read(self, chunk: Chunk, scheduler: Scheduler) -> tuple[Context, list[tuple[Sequence, int]]]:
+        """Read a chunk interruptibly; returns where, and the row to sample from if it was the last of its prompt."""
+        assert self._reader is not None, "nothing is planned for where nothing can be read"
+        context, batch = self._reader.context, self._reader_batch
+        # What an aborted call or a prompt that went away has left there.
+        context.remove(0, chunk.start)
+        batch.clear()
+        sequence = scheduler[chunk.id]
+        tokens = self._generations[chunk.id].to_read[chunk.start : chunk.start + chunk.length]
+        is_last = self._is_last(sequence, chunk.start + chunk.length)
+        row = batch.add(0, tokens, chunk.start, want_logits=is_last)
+        context.evaluate(batch)
+        self._reader.handover.prepare()
+        return context, [(sequence, row)] if is_last else []
+
+    def hand_over(self, sequence: Sequence) -> None:
+        """Move what was read interruptibly into the request's slot.
+
+        Raises:
+            EngineError: The library refuses.
+        """
+        assert self._reader is not None, "something was read there"
+        self._reader.handover.move(slot_of(sequence))
+
+    @staticmethod
+    def _is_last(sequence: Sequence, end: int) -> bool:
+        """True if a chunk that ends there is followed by the answer's first token."""
+        return end == sequence.prompt_tokens and sequence.new_tokens == 0
 
     def _fill(self, part: Plan, scheduler: Scheduler) -> list[tuple[Sequence, int]]:
         """Fill the batch in the order of slots, which the library wants; returns the rows to sample from."""
@@ -140,15 +192,15 @@ class Executor:
                 rows.append((sequence, batch.add_one(slot_of(sequence), generation.answer[-1], start)))
                 continue
             end = start + chunk_length
-            is_last = end == sequence.prompt_tokens and sequence.new_tokens == 0
+            is_last = self._is_last(sequence, end)
             row = batch.add(slot_of(sequence), generation.to_read[start:end], start, want_logits=is_last)
             if is_last:
                 rows.append((sequence, row))
         return rows
 
-    def _sample(self, sequence: Sequence, row: int, result: CallResult) -> None:
+    def _sample(self, context: Context, sequence: Sequence, row: int, result: CallResult) -> None:
         generation = self._generations[sequence.id]
-        token = generation.sampler.sample(self._context, row)
+        token = generation.sampler.sample(context, row)
         generation.answer.append(token)
         result.committed[sequence.id] = 1
         if self._vocabulary.is_end(token):
@@ -156,7 +208,7 @@ class Executor:
             return
         logprobs = None
         if generation.top_logprobs is not None:
-            chosen, top = top_logprobs(self._context.logits(row), token, generation.top_logprobs)
+            chosen, top = top_logprobs(context.logits(row), token, generation.top_logprobs)
             logprobs = Logprobs(chosen.logprob, [(t.token, t.logprob) for t in top])
         result.tokens.append((sequence.id, token, logprobs))
         if sequence.new_tokens + 1 >= sequence.max_new_tokens:

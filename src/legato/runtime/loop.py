@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence as Listing
 from dataclasses import dataclass
 from typing import Protocol
 
-from legato.engine.context import Context
+from legato.engine.context import AbortedError, Context, EngineError
 from legato.kv.slots import KvSlots
 from legato.runtime.executor import CallResult, Executor
+from legato.runtime.interruptible import OpenRead
 from legato.runtime.messages import Cancel, Configure, FromWorker, LearnedCosts, Report, Submit, ToWorker
 from legato.scheduling.costs import CostModel, Work
 from legato.scheduling.policies import Policy, make_policy
@@ -18,6 +20,8 @@ from legato.telemetry.calls import Call
 
 LEARNED_ENOUGH = 64
 """Calls after which what was learned of them is worth keeping."""
+LOOK_EVERY_S = 0.002
+"""How often messages are looked for while a long prompt is read."""
 RAISED_BY = 1.1
 """A gap target that was raised is reported again when it is raised by this factor more."""
 
@@ -32,6 +36,8 @@ class LoopLimits:
     """Prompt tokens that a step of policy `chunked` reads if nothing else was said."""
     background_wait_s: float
     """Longest time that the oldest background request waits for others."""
+    interruptible: bool
+    """Long prompts can be read interruptibly."""
     record_calls: bool
     """Report every call, not only what it brought."""
 
@@ -60,6 +66,9 @@ class EngineLoop:
         limits: What can't be changed while running.
     """
 
+    # One method calls another while a call of the library is open: `_at_node` is asked by the library between the nodes
+    # of the graph that reads a long prompt, and runs whole steps of the others in there.
+
     def __init__(
         self,
         mailbox: Mailbox,
@@ -79,6 +88,12 @@ class EngineLoop:
         self._scheduler = Scheduler(self._policy(configuration), slots, background_wait_s=limits.background_wait_s)
         self._requests: dict[int, Submit] = {}
         self._calls_learned = 0
+        self._open: OpenRead | None = None
+        """What is being read interruptibly."""
+        self._look_at_s = 0.0
+        """When to see whether that has to be interrupted."""
+        self._failure: BaseException | None = None
+        """What was raised during an interruption: it can't pass through the library."""
 
     def run(self) -> None:
         """Serve until the process ends. Without work it blocks: an idle server uses no CPU."""
@@ -95,33 +110,133 @@ class EngineLoop:
             idle = False
             self._take(message)
         self._admit()
-        plan = self._scheduler.plan(time.monotonic())
+        self._run(self._scheduler.plan(time.monotonic()))
+
+    def _run(self, plan: Plan) -> None:
+        """Run a plan, commit and report it call by call."""
         raised = self._raised(plan)
-        for result in self._executor.run(plan, self._scheduler):
-            call = self._learn(result) if result.part else None
-            for slot in self._scheduler.commit(result.part, result.outcome, result.ended_s):
-                self._context.remove(slot)
-            for request_id, reason, _ in result.ended:
-                if reason == "failed":
-                    self._forget(request_id)
-                else:
-                    self._requests.pop(request_id, None)
-                    self._executor.close(request_id)
-            if not self._limits.record_calls:
-                call = None
-            if result.tokens or result.ended or raised or call:
-                at_s = result.ended_s or time.monotonic()
-                self._mailbox.send(Report(at_s, tokens=result.tokens, ended=result.ended, raised=raised, call=call))
-            raised = []
+        last = plan.chunks[-1] if plan.chunks else None
+        if last is not None and last.interruptible:
+            self._open = OpenRead(last, self._costs.chunk_s(last.start, last.length))
+            self._look_at_s = 0.0
+        try:
+            for result in self._executor.run(plan, self._scheduler):
+                self._take_in(result, raised)
+                raised = []
+        except AbortedError:
+            if self._failure is not None:
+                raise self._failure from None
+        finally:
+            if last is not None and last.interruptible:
+                self._open = None
+
+    def _take_in(self, result: CallResult, raised: list[tuple[int, float]]) -> None:
+        """Commit and report what a call brought."""
+        call = self._learn(result) if result.part else None
+        for slot in self._scheduler.commit(result.part, result.outcome, result.ended_s):
+            self._context.remove(slot)
+        for request_id, reason, _ in result.ended:
+            if reason == "failed":
+                self._forget(request_id)
+            else:
+                self._requests.pop(request_id, None)
+                self._executor.close(request_id)
+        if result.tokens or result.ended or raised or call:
+            self._report(result.ended_s or time.monotonic(), call, result, raised)
+        for chunk in result.part.chunks:
+            if chunk.interruptible and chunk.id in self._scheduler and not self._scheduler[chunk.id].unread_tokens:
+                self._hand_over(chunk.id)
+
+    def _report(
+        self,
+        at_s: float,
+        call: Call | None,
+        result: CallResult | None = None,
+        raised: Listing[tuple[int, float]] = (),
+    ) -> None:
+        tokens, ended = (result.tokens, result.ended) if result else ([], [])
+        if not self._limits.record_calls:
+            call = None
+        self._mailbox.send(Report(at_s, tokens=tokens, ended=ended, raised=list(raised), call=call))
+
+    # Interruptible reading
+
+    def at_node(self) -> bool:
+        """Asked by the library between two nodes of the graph that reads a long prompt; True ends the call."""
+        now_s = time.monotonic()
+        if self._open is None or self._failure is not None:
+            return self._failure is not None
+        if self._open.slice_begun_s is None:
+            self._open.slice_begun_s = now_s
+            self._look_at_s = now_s
+        if now_s < self._look_at_s:
+            return False
+        try:
+            return self._interrupt(self._open, now_s)
+        except BaseException as error:
+            self._failure = error
+            return True
+
+    def _interrupt(self, reading: OpenRead, now_s: float) -> bool:
+        """Run the steps of others that are due; True if the reading is to be given up."""
+        message = self._mailbox.receive(wait=False)
+        due_s = self._scheduler.due_s(now_s)
+        if message is None and now_s < due_s:
+            self._look_at_s = min(due_s, now_s + LOOK_EVERY_S)
+            return False
+        call = reading.slice(now_s)
+        self._report(now_s, call)
+        self._scheduler.note_read(reading.chunk.id, call.ended_s - call.begun_s)
+        while True:
+            while message is not None:
+                self._take(message)
+                message = self._mailbox.receive(wait=False)
+            self._admit()
+            if reading.chunk.id not in self._scheduler:
+                return True
+            plan = self._scheduler.plan(time.monotonic())
+            is_its_turn = bool(plan.chunks) and plan.chunks[-1].interruptible
+            if is_its_turn and plan.chunks[-1].id != reading.chunk.id:
+                return True
+            self._run(Plan(plan.decodes, plan.chunks[:-1] if is_its_turn else plan.chunks, plan.shortest_gap_s))
+            if is_its_turn:
+                break
+            message = self._mailbox.receive(wait=False)
+        reading.slice_begun_s = time.monotonic()
+        self._look_at_s = min(self._scheduler.due_s(reading.slice_begun_s), reading.slice_begun_s + LOOK_EVERY_S)
+        return False
+
+    def _hand_over(self, request_id: int) -> None:
+        """Move a prompt's KV state into its slot, right after the others had their tokens."""
+        now_s = time.monotonic()
+        decodes = self._scheduler.plan(now_s).decodes
+        if decodes:
+            self._run(Plan(decodes=decodes))
+        try:
+            self._executor.hand_over(self._scheduler[request_id])
+        except EngineError as error:
+            self._forget(request_id)
+            reason = f"The engine failed: {error}."
+            self._mailbox.send(Report(time.monotonic(), ended=[(request_id, "failed", reason)]))
+            return
+        self._scheduler.hand_over(request_id)
 
     def _learn(self, result: CallResult) -> Call:
         """What a call took beside what was expected."""
         depths = tuple(self._scheduler[i].computed_tokens + 1 for i in result.part.decodes)
         work = Work(depths, tuple((chunk.start, chunk.length) for chunk in result.part.chunks))
         predicted_s = self._costs.predict(work)
-        self._costs.observe(work, result.ended_s - result.begun_s)
         self._calls_learned += 1
-        return result.call(predicted_s)
+        if self._open is not None and result.part.chunks == (self._open.chunk,):
+            call = self._open.last_slice(result.ended_s)
+            took_s = self._open.spent_s
+        else:
+            call = result.call(predicted_s)
+            took_s = result.ended_s - result.begun_s
+        self._costs.observe(work, took_s)
+        for chunk in call.chunks:
+            self._scheduler.note_read(chunk.request, (call.ended_s - call.begun_s) / len(call.chunks))
+        return call
 
     def _raised(self, plan: Plan) -> list[tuple[int, float]]:
         """The answers whose targets this step can't keep, unless that was said before."""
@@ -142,6 +257,7 @@ class EngineLoop:
             gap_target_s=wanted.gap_target_s,
             chunk=wanted.chunk or self._limits.default_chunk,
             step_tokens=self._limits.step_tokens,
+            interruptible=self._limits.interruptible,
         )
 
     def _take(self, message: ToWorker) -> None:

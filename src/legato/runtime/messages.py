@@ -43,6 +43,8 @@ class EngineSettings(msgspec.Struct, frozen=True):
     """Gap target of answers that have none of their own."""
     background_wait_s: float = 600.0
     """Longest time that a background request waits for the engine to be idle."""
+    interruptible: bool | None = None
+    """Read long prompts in a context of their own, which steps of others may interrupt; None where it is possible."""
     costs: Coefficients | None = None
     """What steps cost on this machine; None calibrates before the model is ready."""
     joined_calls: bool = False
@@ -73,6 +75,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     policy: PolicyName
     chunk: int
     """Prompt tokens that a step of policy `chunked` reads."""
+    interruptible: bool
+    """Long prompts are read in a context of their own, which steps of others may interrupt."""
     costs: Coefficients
     """What steps cost, as given or as calibrated."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
@@ -57,6 +58,15 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
 
 
+OPENMP = {"OMP_MAX_ACTIVE_LEVELS": "2", "OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": "10000"}
+"""How the library's threads wait for each other, unless the environment says otherwise (GNU's OpenMP).
+
+A step that interrupts the reading of a prompt computes with threads of its own, one level deeper, while one of those
+that read waits. There are more of them than cores then, and those that wait must look for long enough not to fall asleep
+at every operation, and not for so long that they take the others' time.
+"""
+
+
 class WorkerProcess:
     """One worker, from spawn to exit. Made by `spawn`; ended by `stop`."""
 
@@ -76,6 +86,7 @@ class WorkerProcess:
                 pass_fds=[its.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
+                env=OPENMP | os.environ,
                 limit=LONGEST_LINE_BYTES,
             )
         loop = asyncio.get_running_loop()

@@ -33,6 +33,7 @@ from legato.runtime.messages import (
     Ready,
     ToWorker,
 )
+from legato.runtime.reader import make_reader
 from legato.runtime.sizing import (
     choose_context,
     choose_parallel,
@@ -144,23 +145,26 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
     flash_attention = settings.flash_attention or default_flash_attention(
         settings.policy, settings.kv_type_v, on_gpu=on_gpu
     )
-    context = Context(
-        model,
-        ContextSettings(
-            sequences=parallel,
-            cells_per_sequence=context_tokens,
-            batch_tokens=settings.batch_tokens,
-            threads=threads,
-            threads_prefill=threads_prefill,
-            flash_attention=flash_attention,
-            kv_type_k=settings.kv_type_k,
-            kv_type_v=settings.kv_type_v,
-        ),
+    context_settings = ContextSettings(
+        sequences=parallel,
+        cells_per_sequence=context_tokens,
+        batch_tokens=settings.batch_tokens,
+        threads=threads,
+        threads_prefill=threads_prefill,
+        flash_attention=flash_attention,
+        kv_type_k=settings.kv_type_k,
+        kv_type_v=settings.kv_type_v,
     )
+    context = Context(model, context_settings)
+    # The library can't be interrupted while a GPU computes, and other policies interrupt nothing.
+    can_interrupt = not on_gpu and (settings.policy == "adaptive" or settings.interruptible is True)
+    wants_reader = can_interrupt and settings.interruptible is not False
+    reader = make_reader(model, context_settings, context) if wants_reader else None
     executor = Executor(
-        context, model.vocabulary, batch_tokens=settings.batch_tokens, joined_calls=settings.joined_calls
+        context, reader, model.vocabulary, batch_tokens=settings.batch_tokens, joined_calls=settings.joined_calls
     )
-    costs = settings.costs or calibrate(context, flash_tile=flash_tile(flash_attention, on_gpu=on_gpu))
+    tile = flash_tile(flash_attention, on_gpu=on_gpu)
+    costs = settings.costs or calibrate(context, flash_tile=tile, batch_tokens=settings.batch_tokens)
     info = ModelInfo(
         description=model.description,
         chat_template=model.chat_template,
@@ -169,16 +173,17 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
         trained_context_tokens=model.context_length,
         context_tokens=context.cells_per_sequence,
         parallel=parallel,
-        kv_bytes=int(kv_bytes * parallel),
+        kv_bytes=int(kv_bytes * (parallel + (reader is not None))),
         threads=threads,
         threads_prefill=threads_prefill,
         flash_attention=flash_attention,
         policy=settings.policy,
         chunk=chunk,
+        interruptible=reader is not None,
         costs=costs,
     )
     mailbox.send(Ready(info, time.monotonic() - begun))
-    return EngineLoop(
+    loop = EngineLoop(
         mailbox,
         context,
         executor,
@@ -188,9 +193,13 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
             step_tokens=settings.batch_tokens,
             default_chunk=default_chunk(on_gpu=on_gpu),
             background_wait_s=settings.background_wait_s,
+            interruptible=reader is not None,
             record_calls=settings.record_calls,
         ),
     )
+    if reader is not None:
+        reader.context.set_abort(loop.at_node)
+    return loop
 
 
 class _ProgressReports:

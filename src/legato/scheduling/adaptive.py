@@ -13,6 +13,7 @@ model is for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Listing
 
 from legato.scheduling.costs import CostModel
@@ -27,6 +28,10 @@ NEARLY_BEST = 0.98
 """Share of the best reading rate that a shorter chunk may cost where nobody writes."""
 
 
+LONG_S = 0.5
+"""A prompt that takes longer to read than this is read interruptibly, where that is possible."""
+LEAST_READING = 0.25
+"""Time that reading gets at least, over the time of the decode that interrupts it."""
 NEAR = 0.7
 """Share of the planned gap from which one counts as planned: others had nothing to read in them."""
 
@@ -68,12 +73,14 @@ class Adaptive:
         costs: Predicts calls.
         gap_target_s: Of answers that have no target of their own.
         step_tokens: Most prompt tokens in one step.
+        interruptible: Whether there is a context for interruptible reading.
     """
 
-    def __init__(self, costs: CostModel, *, gap_target_s: float, step_tokens: int) -> None:
+    def __init__(self, costs: CostModel, *, gap_target_s: float, step_tokens: int, interruptible: bool = False) -> None:
         self._costs = costs
         self._gap_target_s = gap_target_s
         self._step_tokens = step_tokens
+        self._interruptible = interruptible
         self._turns = ReadingTurns()
         self._headroom = Headroom()
         self._shortest_gap_s = 0.0
@@ -86,21 +93,38 @@ class Adaptive:
             admitted: Those that hold KV cells.
             now_s: When the step begins.
         """
-        writing = [s for s in admitted if s.phase is Phase.DECODE]
+        writing = _writing(admitted)
         reading = self._turns.order([s for s in admitted if s.phase is Phase.PREFILL])
         self._shortest_gap_s = self._decode_s(writing)
         if not reading:
             return Plan(decodes=_ids(writing), shortest_gap_s=self._shortest_gap_s)
+        first = reading[0]
+        is_interruptible = self._reads_interruptibly(first, admitted)
+        if not is_interruptible:
+            reading = [s for s in reading if not s.in_reader]
         if not writing:
-            return Plan(chunks=self._read(reading, self._piece_s(reading[0])))
+            piece_s = self._piece_s(first)
+            return Plan(chunks=self._interruptible_chunk(first) if is_interruptible else self._read(reading, piece_s))
         # All of them: those whose first tokens come meanwhile decode in the next step too, but are few.
         decode_s = self._shortest_gap_s
-        least_s = self._costs.chunk_s(reading[0].computed_tokens, min(LEAST_CHUNK, reading[0].unread_tokens))
+        if is_interruptible:
+            least_s = LEAST_READING * decode_s
+        else:
+            least_s = self._costs.chunk_s(first.computed_tokens, min(LEAST_CHUNK, first.unread_tokens))
         shortest_s = self._shortest_gap_s = (decode_s + least_s) * self._headroom.factor
         gap_s = max(shortest_s, min(map(self._target_s, writing))) / self._headroom.factor
-        due = [s for s in writing if self._is_due(s, now_s + decode_s + gap_s, shortest_s)]
-        chunks = self._read(reading, gap_s - decode_s)
+        due = [s for s in writing if self._latest_s(s) < now_s + decode_s + gap_s]
+        chunks = self._interruptible_chunk(first) if is_interruptible else self._read(reading, gap_s - decode_s)
         return Plan(decodes=_ids(due), chunks=chunks, shortest_gap_s=shortest_s)
+
+    def due_s(self, admitted: Listing[Sequence]) -> float:
+        """When reading has to be interrupted so that no answer's next token is late."""
+        writing = _writing(admitted)
+        return min(map(self._latest_s, writing), default=math.inf) - self._decode_s(writing)
+
+    def note_read(self, sequence: Sequence, took_s: float) -> None:
+        """So much time was spent on reading a prompt."""
+        self._turns.account(sequence, took_s)
 
     def note_gap(self, sequence: Sequence, gap_s: float) -> None:
         """An answer's token came so long after the one before it."""
@@ -109,12 +133,22 @@ class Adaptive:
     def _target_s(self, sequence: Sequence) -> float:
         return self._gap_target_s if sequence.gap_target_s is None else sequence.gap_target_s
 
-    def _is_due(self, sequence: Sequence, next_chance_s: float, shortest_s: float) -> bool:
-        """True if it can't wait for the next step's decode: at `next_chance_s`, if this step decodes."""
+    def _latest_s(self, sequence: Sequence) -> float:
+        """When its next token is to be there at the latest; who can't wait for the decode after the next is due."""
         if sequence.last_token_s is None:  # it gave its cells up, and has them again
-            return True
-        target_s = max(self._target_s(sequence), shortest_s)
-        return sequence.last_token_s + target_s / self._headroom.factor < next_chance_s
+            return 0.0
+        return sequence.last_token_s + max(self._target_s(sequence), self._shortest_gap_s) / self._headroom.factor
+
+    def _reads_interruptibly(self, first: Sequence, admitted: Listing[Sequence]) -> bool:
+        if first.in_reader or not self._interruptible:
+            return first.in_reader
+        is_free = not any(s.in_reader for s in admitted)
+        return is_free and first.computed_tokens == 0 and self._costs.chunk_s(0, first.unread_tokens) > LONG_S
+
+    def _interruptible_chunk(self, first: Sequence) -> tuple[Chunk, ...]:
+        start = first.computed_tokens
+        length = self._costs.longest_chunk(start, self._piece_s(first), min(first.unread_tokens, self._step_tokens))
+        return (Chunk(first.id, start, max(length, min(LEAST_CHUNK, first.unread_tokens)), interruptible=True),)
 
     def _decode_s(self, writing: Listing[Sequence]) -> float:
         return self._costs.decode_s([s.computed_tokens + 1 for s in writing])
@@ -145,13 +179,16 @@ class Adaptive:
             if length < least or not length:
                 break
             took_s = self._costs.chunk_s(start, length)
-            self._turns.account(sequence, took_s)
             chunks.append(Chunk(sequence.id, start, length))
             room -= length
             budget_s -= took_s
             if length == unread:
                 budget_s = min(budget_s, self._target_s(sequence) / self._headroom.factor - self._shortest_gap_s)
         return tuple(chunks)
+
+
+def _writing(admitted: Listing[Sequence]) -> list[Sequence]:
+    return [s for s in admitted if s.phase is Phase.DECODE and not s.in_reader]
 
 
 def _ids(sequences: Listing[Sequence]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ document: between two turns of one prompt, each other prompt has one at most.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Listing
 from typing import Literal, Protocol
 
@@ -28,12 +29,34 @@ class Policy(Protocol):
         """The next step, which begins now; empty only if nobody can go on."""
         ...
 
+    def due_s(self, admitted: Listing[Sequence]) -> float:
+        """When a chunk that is being read interruptibly has to be interrupted for the next decode."""
+        ...
+
     def note_gap(self, sequence: Sequence, gap_s: float) -> None:
         """An answer's token came so long after the one before it."""
         ...
 
+    def note_read(self, sequence: Sequence, took_s: float) -> None:
+        """So much time was spent on reading a prompt."""
+        ...
 
-class Whole:
+
+class _Clockless:
+    """What policies share that plan by counts alone."""
+
+    def due_s(self, admitted: Listing[Sequence]) -> float:
+        """Nothing is interrupted."""
+        return math.inf
+
+    def note_gap(self, sequence: Sequence, gap_s: float) -> None:
+        """Gaps change nothing."""
+
+    def note_read(self, sequence: Sequence, took_s: float) -> None:
+        """Nor does the time that reading takes."""
+
+
+class Whole(_Clockless):
     """Reads the oldest prompt to its end before any answer goes on.
 
     Args:
@@ -44,9 +67,6 @@ class Whole:
     def __init__(self, step_tokens: int) -> None:
         self._step_tokens = step_tokens
 
-    def note_gap(self, sequence: Sequence, gap_s: float) -> None:
-        """Gaps change nothing."""
-
     def plan(self, admitted: Listing[Sequence], now_s: float) -> Plan:
         """Read on in the oldest unread prompt; if there is none, decode everybody."""
         for sequence in admitted:
@@ -55,7 +75,7 @@ class Whole:
         return Plan(decodes=_decoding(admitted))
 
 
-class Chunked:
+class Chunked(_Clockless):
     """Decodes everybody in every step, and reads `chunk` prompt tokens beside it, the prompts taking turns.
 
     Args:
@@ -66,9 +86,6 @@ class Chunked:
         self._chunk = chunk
         self._turns: list[int] = []
         """Whose prompts are being read, by id, the next in turn first."""
-
-    def note_gap(self, sequence: Sequence, gap_s: float) -> None:
-        """Gaps change nothing."""
 
     def plan(self, admitted: Listing[Sequence], now_s: float) -> Plan:
         """Decode everybody; give the step's prompt tokens to the prompt in turn, what it leaves to the next ones."""
@@ -88,14 +105,24 @@ class Chunked:
 
 def next_chunk(sequence: Sequence, most: int) -> Chunk:
     """The next prompt tokens of a sequence, at most `most`."""
-    return Chunk(sequence.id, sequence.computed_tokens, min(most, sequence.unread_tokens))
+    return Chunk(
+        sequence.id, sequence.computed_tokens, min(most, sequence.unread_tokens), interruptible=sequence.in_reader
+    )
 
 
 def _decoding(admitted: Listing[Sequence]) -> tuple[int, ...]:
-    return tuple(s.id for s in admitted if s.phase is Phase.DECODE)
+    return tuple(s.id for s in admitted if s.phase is Phase.DECODE and not s.in_reader)
 
 
-def make_policy(name: PolicyName, *, costs: CostModel, gap_target_s: float, chunk: int, step_tokens: int) -> Policy:
+def make_policy(
+    name: PolicyName,
+    *,
+    costs: CostModel,
+    gap_target_s: float,
+    chunk: int,
+    step_tokens: int,
+    interruptible: bool = False,
+) -> Policy:
     """The policy of that name.
 
     Args:
@@ -104,10 +131,11 @@ def make_policy(name: PolicyName, *, costs: CostModel, gap_target_s: float, chun
         gap_target_s: Of answers that have no target of their own, for `adaptive`.
         chunk: Prompt tokens a step, for `chunked`.
         step_tokens: Most prompt tokens a step under any policy.
+        interruptible: Whether there is a context for interruptible reading, for `adaptive`.
     """
     match name:
         case "adaptive":
-            return Adaptive(costs, gap_target_s=gap_target_s, step_tokens=step_tokens)
+            return Adaptive(costs, gap_target_s=gap_target_s, step_tokens=step_tokens, interruptible=interruptible)
         case "chunked":
             return Chunked(min(chunk, step_tokens))
         case "whole":

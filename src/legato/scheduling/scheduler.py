@@ -57,6 +57,10 @@ class Scheduler:
         """Requests that hold KV cells."""
         return len(self._admitted)
 
+    def __contains__(self, sequence_id: int) -> bool:
+        """Whether it holds KV cells."""
+        return sequence_id in self._admitted
+
     def __getitem__(self, sequence_id: int) -> Sequence:
         """A sequence that holds KV cells."""
         return self._admitted[sequence_id]
@@ -119,9 +123,47 @@ class Scheduler:
         Args:
             now_s: When it begins.
         """
+        plan = self.policy.plan(self._first(now_s), now_s)
+        for chunk in plan.chunks:
+            if chunk.interruptible:
+                self._give_reader_to(chunk.id)
+        return plan
+
+    def due_s(self, now_s: float) -> float:
+        """When a chunk that is being read interruptibly has to be interrupted.
+
+        Args:
+            now_s: Now.
+        """
+        return self.policy.due_s(self._first(now_s))
+
+    def _first(self, now_s: float) -> tuple[Sequence, ...]:
+        """Those who are served: all but background requests, or those if there are no others."""
         promoted = self._promoted(now_s)
         first = [s for s in self._admitted.values() if not s.background or s is promoted]
-        return self.policy.plan(tuple(first or self._admitted.values()), now_s)
+        return tuple(first or self._admitted.values())
+
+    def _give_reader_to(self, sequence_id: int) -> None:
+        """Whoever was in there before, background work that has to wait, begins anew later."""
+        for sequence in self._admitted.values():
+            if sequence.in_reader and sequence.id != sequence_id:
+                sequence.in_reader = False
+                sequence.computed_tokens = 0
+        self._admitted[sequence_id].in_reader = True
+
+    def note_read(self, sequence_id: int, took_s: float) -> None:
+        """So much time was spent on reading a prompt; nothing happens if it is gone.
+
+        Args:
+            sequence_id: Whose.
+            took_s: Seconds.
+        """
+        if sequence := self._admitted.get(sequence_id):
+            self.policy.note_read(sequence, took_s)
+
+    def hand_over(self, sequence_id: int) -> None:
+        """A sequence's KV state has moved from where it was read into its slot."""
+        self._admitted[sequence_id].in_reader = False
 
     def commit(self, plan: Plan, outcome: Outcome, now_s: float) -> list[int]:
         """Take in what became of a plan, or of a part of it.
@@ -162,6 +204,7 @@ class Scheduler:
         """Back to the queue. What it has written stays; its prompt and that are read again before it goes on."""
         del self._admitted[sequence.id]
         sequence.computed_tokens = 0
+        sequence.in_reader = False
         sequence.last_token_s = None
         self._queue[sequence.id] = sequence
         return self._release(sequence)

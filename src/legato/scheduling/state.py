@@ -36,6 +36,8 @@ class Sequence:
     """When it joined the queue, on the engine's clock."""
     slot: int | None = None
     """The KV sequence that it holds, None while it is queued."""
+    in_reader: bool = False
+    """Its KV state is in the context that is read in interruptibly, not in its slot yet."""
     computed_tokens: int = 0
     """Tokens, of the prompt and then of the answer, whose KV state is in its cells."""
     new_tokens: int = 0
@@ -67,6 +69,8 @@ class Chunk:
     """Position of the first of them."""
     length: int
     """Tokens."""
+    interruptible: bool = False
+    """Read it in the context of its own, where steps of others may come in between."""
 
 
 @dataclass(frozen=True, slots=True)

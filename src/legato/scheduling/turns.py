@@ -59,13 +59,15 @@ class ReadingTurns:
         return [oldest, *others]
 
     def account(self, sequence: Sequence, took_s: float) -> None:
-        """Time was given to a prompt of the latest order.
+        """Time was given to a prompt.
 
         Args:
             sequence: Whose.
             took_s: Seconds.
         """
         client = sequence.client
+        if client not in self._given_s:
+            return  # it has nothing to read any more
         self._given_s[client] += took_s
         if sequence.id in self._overtaking:
             self._owed_s[client] += OLDEST_PER_OVERTAKING * took_s

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import platformdirs
 import uvicorn
 from fastapi import FastAPI
@@ -23,9 +24,11 @@ from legato.runtime.messages import EngineSettings
 from legato.server.access import check_exposure
 from legato.server.app import create_app
 from legato.server.service import Service
+from legato.server.tuned import CostKeeper, cost_settings_of, with_profile
 from legato.settings import Settings
 from legato.telemetry.history import History
 from legato.telemetry.spans import SpanExporter
+from legato.tuning.profile import Profile, ProfileStore, default_profiles
 
 OVERTIME_S = 5.0
 """Time beyond the grace for last events to reach their clients."""
@@ -35,26 +38,43 @@ DEFAULT_KV_TYPE: KvType = "f16"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def make_service(settings: Settings, model: LocalModel) -> Service:
-    """The service of a model under these settings.
+def make_service(settings: Settings, model: LocalModel, profiles: ProfileStore | None = None) -> Service:
+    """The service of a model under these settings; what they leave open is as tuned.
+
+    Args:
+        settings: Of the server.
+        model: The model.
+        profiles: What was measured on this machine; the user's own, if left out.
 
     Raises:
         LegatoError: The settings name a chat template that is not there, or not one.
     """
     template = read_template(settings.chat_template) if settings.chat_template is not None else None
+    profiles = profiles or default_profiles()
+    engine = engine_settings(settings, model, profiles.find_profile(model.path))
+    cost_settings = cost_settings_of(engine)
+    costs = profiles.find_costs(model.path, cost_settings)
     return Service(
         settings.alias or model.name,
         model.path,
-        engine_settings(settings, model),
+        msgspec.structs.replace(engine, costs=costs),
         max_queue=settings.max_queue,
         chat_template=template,
         history=_open_history(settings),
         spans=SpanExporter.from_environment(),
+        costs=CostKeeper(profiles, model.path, cost_settings, costs),
     )
 
 
-def engine_settings(settings: Settings, model: LocalModel) -> EngineSettings:
-    """The engine's part of the settings. What they leave open is the worker's choice, or the default here."""
+def engine_settings(settings: Settings, model: LocalModel, profile: Profile | None = None) -> EngineSettings:
+    """The engine's part of the settings.
+
+    Args:
+        settings: Of the server. What they leave open is as tuned, else the worker's choice or the default here.
+        model: The model.
+        profile: What `legato tune` found for it.
+    """
+    settings = with_profile(settings, profile)
     return EngineSettings(
         model_path=str(model.path),
         context_tokens=settings.ctx,
@@ -71,6 +91,7 @@ def engine_settings(settings: Settings, model: LocalModel) -> EngineSettings:
         gap_target_s=settings.gap_target_ms / 1000,
         background_wait_s=settings.background_wait,
         joined_calls=bool(settings.joined_calls),
+        interruptible=settings.interruptible,
         record_calls=not settings.no_telemetry,
         log_level=logging.DEBUG if settings.verbose else logging.ERROR,
     )

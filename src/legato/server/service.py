@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,10 @@ from legato.runtime.client import (
     describe,
 )
 from legato.runtime.messages import EngineSettings, ModelInfo
-from legato.scheduling.costs import Coefficients
 from legato.server.errors import ApiError
 from legato.server.generation import Generation, GenerationRequest
 from legato.server.recorder import Recorder
+from legato.server.tuned import CostKeeper
 from legato.telemetry.history import History
 from legato.telemetry.metrics import Live, Metrics, Planning
 from legato.telemetry.spans import SpanExporter
@@ -63,7 +63,7 @@ class Service:
         chat_template: A Jinja template's text instead of the model's own.
         history: Remembers ended requests beyond the server's life.
         spans: Sends ended requests to a collector.
-        on_costs: Told what calls cost here, whenever the engine has learned more.
+        costs: Remembers what calls cost here, once the engine has measured it and whenever it has learned more.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Service:
         chat_template: str | None = None,
         history: History | None = None,
         spans: SpanExporter | None = None,
-        on_costs: Callable[[Coefficients], None] = lambda _costs: None,
+        costs: CostKeeper | None = None,
     ) -> None:
         self.name = name
         """What clients call the model."""
@@ -87,13 +87,20 @@ class Service:
         )
         self.recorder = Recorder(name, metrics, history, spans)
         """What is known of requests and calls."""
-        self.engine = EngineClient(engine, max_queue=max_queue, on_call=self.recorder.call, on_costs=on_costs)
+        self.engine = EngineClient(
+            engine,
+            max_queue=max_queue,
+            on_call=self.recorder.call,
+            on_costs=costs.remember if costs is not None else lambda _costs: None,
+        )
         """Where prompts are read and answers written."""
+        self._costs = costs
         self._path = path
         self._template_override = chat_template
         self._language: Language | None = None
         self._language_error: str | None = None
         self._loading: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
 
     # Life
@@ -102,6 +109,7 @@ class Service:
         """Begin to load the model, here and in the engine's process."""
         self.engine.start()
         self._loading = asyncio.create_task(self._load_language())
+        self._measuring = asyncio.create_task(self._remember_first_costs())
         self._started.set()
 
     async def settled(self) -> EngineState:
@@ -127,6 +135,10 @@ class Service:
         if self._loading is not None:
             await self._loading
         await self.engine.close()
+        if self._measuring is not None:
+            await self._measuring
+        if self._costs is not None:
+            await self._costs.close()
         await asyncio.to_thread(self.recorder.close)
 
     async def _load_language(self) -> None:
@@ -134,6 +146,11 @@ class Service:
             self._language = await asyncio.to_thread(_read_language, self._path, self._template_override)
         except LegatoError as error:
             self._language_error = str(error)
+
+    async def _remember_first_costs(self) -> None:
+        state = await self.engine.settled()
+        if isinstance(state, ReadyState) and self._costs is not None:
+            self._costs.remember(state.model.costs)
 
     # State
 

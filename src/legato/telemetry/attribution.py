@@ -221,7 +221,8 @@ class Attribution:
     def _charge_chunks(self, call: Call, prefill_s: float) -> None:
         tokens = sum(chunk.tokens for chunk in call.chunks)
         for chunk in call.chunks:
-            took_s = prefill_s * chunk.tokens / tokens
+            # Slices of an interrupted call may be too short for a token.
+            took_s = prefill_s * chunk.tokens / tokens if tokens else prefill_s / len(call.chunks)
             if account := self._accounts.get(chunk.request):
                 account.own.prefill_s += took_s
                 self._chunks.append(_ReadChunk(call.ended_s, chunk.request, account.name, chunk.tokens, took_s))

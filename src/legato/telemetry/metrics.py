@@ -152,6 +152,8 @@ class Metrics:
         if (error := call.prediction_error) is not None:
             self._errors.observe(error)
         read = sum(chunk.tokens for chunk in call.chunks)
+        # Slices of an interrupted call may be too short for a token.
+        read = max(read, len(call.chunks))
         tokens = read + len(call.decoded)
         if tokens:
             took = max(0.0, call.took_s)

@@ -178,7 +178,8 @@ class Timeline:
 
     def add_chunk(self, call: Call, start: int, tokens: int) -> None:
         """A call read a part of the prompt."""
-        took_ms = _ms((call.ended_s - call.begun_s) * tokens / sum(chunk.tokens for chunk in call.chunks))
+        share = tokens / max(1, sum(chunk.tokens for chunk in call.chunks)) if len(call.chunks) > 1 else 1.0
+        took_ms = _ms((call.ended_s - call.begun_s) * share)
         self.chunks.append(ChunkRead(_ms(call.begun_s - self.arrived_s), took_ms, start, tokens))
 
     def _add_stall(self, gap_s: float, left_s: float, parts: Parts) -> None:

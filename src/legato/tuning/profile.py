@@ -52,7 +52,11 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 class CostSettings(msgspec.Struct, frozen=True):
-    """The engine settings that change what a call costs."""
+    """The engine settings that change what a call costs.
+
+    A server looks its costs up before it starts a worker, so what its settings leave open stands here as the worker is
+    going to choose, and what the worker learns is saved under the same settings again.
+    """
 
     flash_attention: FlashAttention
     kv_type_k: KvType

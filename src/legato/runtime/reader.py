@@ -1,0 +1,79 @@
+"""Where long prompts are read: a context of one sequence, whose calls can be interrupted."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legato.engine.batch import Batch
+from legato.engine.context import Context, ContextSettings, EngineError
+from legato.engine.handover import Handover
+from legato.engine.model import Model
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE = 1e-3
+"""Most that logits may differ after a handover; on CPUs they are the same to the bit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A context of one sequence, and the way from there to the slots."""
+
+    context: Context
+    handover: Handover
+
+
+def make_reader(model: Model, settings: ContextSettings, target: Context) -> Reader | None:
+    """A reader beside a context.
+
+    Args:
+        model: Of both.
+        settings: Of the context that there is.
+        target: That context, with nothing in it.
+
+    Returns:
+        None if the library has no memory for another context, or can't move this model's state.
+    """
+    try:
+        context = Context(model, replace(settings, sequences=1))
+    except EngineError as error:
+        logger.warning("long prompts are not read interruptibly: %s", error)
+        return None
+    reader = Reader(context, Handover(context, target))
+    try:
+        if _moves(reader, target):
+            return reader
+        reason = "this model's state can't be cut"
+    except EngineError as error:
+        reason = str(error)
+    logger.info("long prompts are not read interruptibly: %s", reason)
+    target.remove(0)
+    context.close()
+    return None
+
+
+def _moves(reader: Reader, target: Context) -> bool:
+    """Try a handover: what is written next must be the same on both sides."""
+    batch = Batch(1)
+    source = reader.context
+    _next_logits(source, batch, 0)
+    before = _next_logits(source, batch, 1)
+    if not source.remove(0, 1):
+        return False
+    reader.handover.move(0)
+    after = _next_logits(target, batch, 1)
+    target.remove(0)
+    if not np.allclose(before, after, atol=TOLERANCE):
+        raise EngineError("a moved state gives other answers")
+    return True
+
+
+def _next_logits(context: Context, batch: Batch, position: int) -> NDArray[np.float32]:
+    batch.clear()
+    row = batch.add_one(0, 0, position)
+    context.evaluate(batch)
+    return context.logits(row).copy()
