@@ -6,6 +6,7 @@ import json
 import selectors
 import socket
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -42,8 +43,8 @@ class Stream:
         return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
-def run(port: int, streams: list[Stream], *, until: Stream | None = None, timeout_s: float = 300) -> None:
-    """Send every stream at its time and read until all have ended, or until the given one has.
+def run(port: int, streams: list[Stream], *, until: Collection[Stream] = (), timeout_s: float = 300) -> None:
+    """Send every stream at its time and read until all have ended, or until the given ones have.
 
     Raises:
         TimeoutError: They did not.
@@ -62,7 +63,7 @@ def run(port: int, streams: list[Stream], *, until: Stream | None = None, timeou
         pause = waiting[0].start_after_s - now if waiting else 1.0
         for key, _ in selector.select(max(0.0, pause)):
             running -= _read(key.fileobj, key.data, selector)
-        if until is not None and until.ended_s is not None:
+        if until and all(stream.ended_s is not None for stream in until):
             break
         if now > timeout_s:
             raise TimeoutError(f"no end after {timeout_s} s")

@@ -145,8 +145,8 @@ class Settings(BaseSettings):
     )
     interruptible: bool | None = Field(
         None,
-        description="Interrupt the reading of long prompts for running answers, on CPUs with policy adaptive; on, where "
-        "it is possible.",
+        description="Interrupt the reading of long prompts for running answers, on CPUs with policy adaptive; "
+        "on, where it is possible.",
     )
     chat_template: str | None = Field(
         None, description="Chat template instead of the model's own: a Jinja file, or a built-in name such as chatml."

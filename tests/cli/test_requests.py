@@ -234,6 +234,27 @@ def test_top_shows_the_server_and_a_line_for_each_request() -> None:
     assert "2 ahead" in waits
 
 
+def test_top_tells_background_work_and_how_often_it_gave_way() -> None:
+    running = [
+        live(id="writes", phase="decode", service_tier="flex", preemptions=2),
+        live(id="reads", service_tier="flex", preemptions=1),
+        live(id="waits", phase="queue", ahead=2, service_tier="flex", preemptions=1),
+        live(id="begins", phase="queue", service_tier="flex", since_ms=1.0),
+    ]
+    writes, reads, waits, begins = drawn(lanes_table(running, 200)).splitlines()[1:]
+    assert "writing background, gave way 2x" in " ".join(writes.split())
+    assert "reading 2,000/4,000, 2.5 s left, background" in " ".join(reads.split())
+    assert "waiting 2 ahead, background, gave way 1x" in " ".join(waits.split())
+    assert "waiting next, background" in " ".join(begins.split())
+    assert "background" not in drawn(lanes_table([live()], 200))
+
+
+def test_an_explanation_of_background_work_says_so() -> None:
+    record = msgspec.structs.replace(RECORD, service_tier="flex")
+    title = drawn(explanation(Explained(record, verdict(record)))).splitlines()[0]
+    assert title.endswith(" · background · stop")
+
+
 def test_top_of_an_idle_server_that_is_still_loading() -> None:
     text = drawn(picture(Snapshot(Status(model=None, state="loading"), []), "http://here", 200))
     assert "no model · loading" in text
@@ -252,7 +273,8 @@ def test_a_row_is_a_line_however_narrow_the_terminal(width: int) -> None:
     long_id = "chatcmpl-7f3a9b2c4d5e6f708192a3b4c5d6e7f8"
     running = live(id=long_id, client="the kitchen tablet", answer_tokens=123, gap_ms=30.0, gap_max_ms=900.0)
     ended = a_summary(id=long_id, client="the kitchen tablet", end="cancelled")
-    for table in (requests_table(Listing([running], [ended]), width=width), lanes_table([running, running], width)):
+    background = msgspec.structs.replace(running, service_tier="flex", preemptions=12)
+    for table in (requests_table(Listing([running], [ended]), width=width), lanes_table([running, background], width)):
         lines = drawn(table, width).rstrip("\n").split("\n")
         assert len(lines) == 3
         assert all(line.startswith("chatcmpl-7f3a9b2c") for line in lines[1:])

@@ -6,13 +6,12 @@ import random
 from collections.abc import Sequence as Listing
 from itertools import pairwise
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.scheduling.adaptive import LEAST_CHUNK, LONGEST_PIECE_S, Adaptive, Headroom
-from legato.scheduling.costs import Coefficients, CostModel
+from legato.scheduling.costs import CostModel
 from legato.scheduling.state import Sequence
 from tests.scheduling.fake_engine import COSTS, STEP_TOKENS, Run, Step, Wish
 from tests.scheduling.strategies import runs
@@ -26,12 +25,6 @@ BOOK = 460
 
 def gaps(run: Run, i: int, since_s: float = 0.0) -> list[float]:
     return [b - a for a, b in pairwise(run.token_times_s[i]) if a >= since_s]
-
-
-def scaled(costs: Coefficients, by: float) -> Coefficients:
-    """Costs of a machine that is slower by that factor."""
-    values = msgspec.structs.asdict(costs)
-    return Coefficients(**{name: by * value if name.endswith("_s") else value for name, value in values.items()})
 
 
 def chat_beside_books(books: int, gap_target_s: float = 0.1, **how: object) -> Run:
@@ -99,7 +92,7 @@ def test_a_target_that_can_not_be_kept_is_raised_to_what_a_step_takes() -> None:
 
 @pytest.mark.parametrize("by", [1 / 3, 3])
 def test_a_cost_model_off_by_three_heals_within_eight_steps(by: float) -> None:
-    run = chat_beside_books(6, believed=scaled(COSTS, by))
+    run = chat_beside_books(6, believed=COSTS.scaled(by))
     healed = beside_reading(run)[8]
     assert max(gaps(run, 0, since_s=healed.begun_s)) <= 1.1 * 0.1
     full = [step for step in beside_reading(run)[12:] if sum(step.unread.values()) > 100]
@@ -156,7 +149,7 @@ def test_where_nobody_writes_chunks_are_as_short_as_reads_fast() -> None:
 
 @given(slower=st.floats(1, 1000))
 def test_where_nobody_writes_no_chunk_keeps_a_newcomer_waiting(slower: float) -> None:
-    costs = CostModel(scaled(COSTS, slower))
+    costs = CostModel(COSTS.scaled(slower))
     policy = Adaptive(costs, gap_target_s=0.1, step_tokens=512)
     (chunk,) = policy.plan([Sequence(1, 4000, 10, slot=0)], 0.0).chunks
     assert costs.chunk_s(0, chunk.length) <= LONGEST_PIECE_S or chunk.length == LEAST_CHUNK
@@ -192,7 +185,7 @@ def test_headroom_settles_where_few_gaps_miss() -> None:
 
 def test_headroom_is_bounded_and_comes_down_again() -> None:
     assert settle([10.0] * 1000) == Headroom.MOST
-    assert settle([10.0] * 1000 + [1.0] * 10_000) == Headroom.LEAST
+    assert settle([10.0] * 1000 + [1.0] * 20_000) == Headroom.LEAST
 
 
 def test_gaps_far_below_the_target_say_nothing() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Report = Callable[[str, float], None]
 
-SMALLEST_BATCH = 64
+SMALLEST_BATCH = 512
 """Fewest tokens of a library call that are chosen, for it may decode many sequences at once."""
 BUSY_PERCENT = 25
 """Use of the CPUs by others from which what is measured is not this machine's best."""

@@ -19,8 +19,21 @@ class OpenRead:
     """When it was last gone on with; None before it has begun."""
     spent_s: float = 0.0
     """What the slices before took."""
+    node_begun_s: float = 0.0
+    """When the library last asked."""
+    longest_node_s: float = 0.0
+    """Longest time between two of its questions: an interruption waits for that at most."""
     told_tokens: int = 0
     """Tokens that the slices before were reported with."""
+
+    def begin_slice(self, now_s: float) -> None:
+        """Go on, from now on."""
+        self.slice_begun_s = self.node_begun_s = now_s
+
+    def at_node(self, now_s: float) -> None:
+        """The library has run another node."""
+        self.longest_node_s = max(self.longest_node_s, now_s - self.node_begun_s)
+        self.node_begun_s = now_s
 
     def slice(self, now_s: float) -> calls.Call:
         """The slice that ends now. How many tokens it read is estimated: the library reads them all in parallel.

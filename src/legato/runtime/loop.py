@@ -167,8 +167,8 @@ class EngineLoop:
         if self._open is None or self._failure is not None:
             return self._failure is not None
         if self._open.slice_begun_s is None:
-            self._open.slice_begun_s = now_s
-            self._look_at_s = now_s
+            self._open.begin_slice(now_s)
+        self._open.at_node(now_s)
         if now_s < self._look_at_s:
             return False
         try:
@@ -202,8 +202,9 @@ class EngineLoop:
             if is_its_turn:
                 break
             message = self._mailbox.receive(wait=False)
-        reading.slice_begun_s = time.monotonic()
-        self._look_at_s = min(self._scheduler.due_s(reading.slice_begun_s), reading.slice_begun_s + LOOK_EVERY_S)
+        now_s = time.monotonic()
+        reading.begin_slice(now_s)
+        self._look_at_s = min(self._scheduler.due_s(now_s), now_s + LOOK_EVERY_S)
         return False
 
     def _hand_over(self, request_id: int) -> None:
@@ -230,6 +231,7 @@ class EngineLoop:
         if self._open is not None and result.part.chunks == (self._open.chunk,):
             call = self._open.last_slice(result.ended_s)
             took_s = self._open.spent_s
+            self._scheduler.policy.note_node(self._open.longest_node_s / max(took_s, 1e-9))
         else:
             call = result.call(predicted_s)
             took_s = result.ended_s - result.begun_s

@@ -62,8 +62,8 @@ OPENMP = {"OMP_MAX_ACTIVE_LEVELS": "2", "OMP_WAIT_POLICY": "active", "GOMP_SPINC
 """How the library's threads wait for each other, unless the environment says otherwise (GNU's OpenMP).
 
 A step that interrupts the reading of a prompt computes with threads of its own, one level deeper, while one of those
-that read waits. There are more of them than cores then, and those that wait must look for long enough not to fall asleep
-at every operation, and not for so long that they take the others' time.
+that read waits. There are more of them than cores then, and those that wait must look for long enough not to fall
+asleep at every operation, and not for so long that they take the others' time.
 """
 
 

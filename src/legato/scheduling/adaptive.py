@@ -30,6 +30,8 @@ NEARLY_BEST = 0.98
 
 LONG_S = 0.5
 """A prompt that takes longer to read than this is read interruptibly, where that is possible."""
+NODE_SHARE = 0.05
+"""Share of the gap that an interruption may have to wait for the library's node: longer chunks have longer nodes."""
 LEAST_READING = 0.25
 """Time that reading gets at least, over the time of the decode that interrupts it."""
 NEAR = 0.7
@@ -45,7 +47,7 @@ class Headroom:
 
     MISSES = 0.004
     """Share of gaps that may be longer than their target."""
-    STEP = 0.05
+    STEP = 0.02
     """What one missed gap adds."""
     LEAST, MOST = 1.02, 2.0
 
@@ -83,6 +85,8 @@ class Adaptive:
         self._interruptible = interruptible
         self._turns = ReadingTurns()
         self._headroom = Headroom()
+        self._node_share = 0.01
+        """Longest node of an interruptible call over the whole call, lately."""
         self._shortest_gap_s = 0.0
         """What the latest step allowed."""
 
@@ -104,7 +108,9 @@ class Adaptive:
             reading = [s for s in reading if not s.in_reader]
         if not writing:
             piece_s = self._piece_s(first)
-            return Plan(chunks=self._interruptible_chunk(first) if is_interruptible else self._read(reading, piece_s))
+            if is_interruptible:
+                return Plan(chunks=self._interruptible_chunk(first, piece_s))
+            return Plan(chunks=self._read(reading, piece_s))
         # All of them: those whose first tokens come meanwhile decode in the next step too, but are few.
         decode_s = self._shortest_gap_s
         if is_interruptible:
@@ -114,7 +120,11 @@ class Adaptive:
         shortest_s = self._shortest_gap_s = (decode_s + least_s) * self._headroom.factor
         gap_s = max(shortest_s, min(map(self._target_s, writing))) / self._headroom.factor
         due = [s for s in writing if self._latest_s(s) < now_s + decode_s + gap_s]
-        chunks = self._interruptible_chunk(first) if is_interruptible else self._read(reading, gap_s - decode_s)
+        if is_interruptible:
+            piece_s = min(self._piece_s(first), NODE_SHARE * gap_s / self._node_share)
+            chunks = self._interruptible_chunk(first, piece_s)
+        else:
+            chunks = self._read(reading, gap_s - decode_s)
         return Plan(decodes=_ids(due), chunks=chunks, shortest_gap_s=shortest_s)
 
     def due_s(self, admitted: Listing[Sequence]) -> float:
@@ -129,6 +139,10 @@ class Adaptive:
     def note_gap(self, sequence: Sequence, gap_s: float) -> None:
         """An answer's token came so long after the one before it."""
         self._headroom.note(gap_s, max(self._target_s(sequence), self._shortest_gap_s))
+
+    def note_node(self, share: float) -> None:
+        """An interruptible call could not be interrupted for this share of its time."""
+        self._node_share += 0.2 * (max(share, 1e-4) - self._node_share)
 
     def _target_s(self, sequence: Sequence) -> float:
         return self._gap_target_s if sequence.gap_target_s is None else sequence.gap_target_s
@@ -145,10 +159,14 @@ class Adaptive:
         is_free = not any(s.in_reader for s in admitted)
         return is_free and first.computed_tokens == 0 and self._costs.chunk_s(0, first.unread_tokens) > LONG_S
 
-    def _interruptible_chunk(self, first: Sequence) -> tuple[Chunk, ...]:
+    def _interruptible_chunk(self, first: Sequence, piece_s: float) -> tuple[Chunk, ...]:
         start = first.computed_tokens
-        length = self._costs.longest_chunk(start, self._piece_s(first), min(first.unread_tokens, self._step_tokens))
-        return (Chunk(first.id, start, max(length, min(LEAST_CHUNK, first.unread_tokens)), interruptible=True),)
+        most = min(first.unread_tokens, self._step_tokens)
+        # Less than a tile takes as long as a whole one.
+        length = max(
+            self._costs.longest_chunk(start, piece_s, most), min(max(LEAST_CHUNK, self._costs.tile_rows), most)
+        )
+        return (Chunk(first.id, start, length, interruptible=True),)
 
     def _decode_s(self, writing: Listing[Sequence]) -> float:
         return self._costs.decode_s([s.computed_tokens + 1 for s in writing])

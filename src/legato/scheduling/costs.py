@@ -58,6 +58,11 @@ class Coefficients(msgspec.Struct, frozen=True):
     tile_rows: int = 1
     """Tokens that the attention kernel takes at once: a chunk's last tile costs as much as a full one."""
 
+    def scaled(self, by: float) -> Coefficients:
+        """The costs on a machine that takes so many times as long."""
+        costs = {name: by * value for name, value in msgspec.structs.asdict(self).items() if name.endswith("_s")}
+        return msgspec.structs.replace(self, **costs)
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -84,6 +89,11 @@ class CostModel:
             (c.prefill_call_s, c.prefill_depth_s, c.prefill_token_s, c.prefill_pair_s, c.loose_pair_s)
         )
         self._joined_ratios: deque[float] = deque(maxlen=PACE_SAMPLES)
+
+    @property
+    def tile_rows(self) -> int:
+        """Tokens that the attention kernel takes at once."""
+        return self._tile
 
     def predict(self, work: Work) -> float:
         """Seconds that a call will take."""

@@ -41,6 +41,10 @@ class Policy(Protocol):
         """So much time was spent on reading a prompt."""
         ...
 
+    def note_node(self, share: float) -> None:
+        """A call that could be interrupted could not be for this share of its time."""
+        ...
+
 
 class _Clockless:
     """What policies share that plan by counts alone."""
@@ -54,6 +58,9 @@ class _Clockless:
 
     def note_read(self, sequence: Sequence, took_s: float) -> None:
         """Nor does the time that reading takes."""
+
+    def note_node(self, share: float) -> None:
+        """Nor do interruptions."""
 
 
 class Whole(_Clockless):

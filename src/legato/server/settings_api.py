@@ -70,6 +70,7 @@ def _answer(service: Service) -> Response:
         "kv_type_v": settings.kv_type_v,
         "batch": settings.batch_tokens,
         "joined_calls": settings.joined_calls,
+        "interruptible": model.interruptible if model else settings.interruptible,
         "parallel": model.parallel if model else settings.parallel,
         "context_tokens": model.context_tokens if model else settings.context_tokens,
         "background_wait_s": settings.background_wait_s,

@@ -1,4 +1,4 @@
-"""What was measured on this machine, at work: tuned settings where the person's leave room, and costs kept for later."""
+"""What was measured on this machine, put to use: tuned settings where none are given, and costs kept for later."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import numpy as np
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.summary import Cursor, Summary
 
-VERSION = 1
+VERSION = 2
 """Version of the file's tables, and of the records in it. A file of another version is set aside.
 
 A field may be added to `RequestRecord` without a new one, if it has a default.

@@ -9,13 +9,15 @@ from legato.scheduling.costs import Coefficients, CostModel
 
 PROMPT_TOKENS = 6000
 """A long prompt, about 5,000 words: what configurations are compared by."""
-CHAT_DEPTH = 300
+CHAT_DEPTH = 1000
 """Tokens of the chat that goes on beside it."""
 READ_SIZES = (32, 64, 128, 256, 512)
 """Chunk sizes that a prompt which is alone may be read in."""
 SHORTEST_CHUNK = 8
 """Tokens of the shortest chunk that is worth a step."""
-MARGIN = 0.05
+INTERRUPTIBLE_GAP = 1.25
+"""Shortest gap over the time of a decode where reading is interrupted: it goes on for at least a quarter of that."""
+MARGIN = 0.1
 """Share by which a less usual configuration must be better."""
 JOINING_PAYS = 0.95
 """Time of a joined call over that of two, below which one call a step is chosen."""
@@ -32,6 +34,8 @@ class Measured:
     """Most tokens in one library call."""
     size_factors: dict[int, float] = field(default_factory=dict)
     """Of some chunk sizes, what a chunk took over what the costs predict."""
+    interruptible: bool = False
+    """Long prompts are read in calls that are interrupted for the chat, so that no chunk has to fit into a gap."""
     joined_ratio: float | None = None
     """Time of one call with a decode and a chunk over that of two calls; None if it was not measured."""
     keeps_answers: bool = True
@@ -81,10 +85,17 @@ def forecast(measured: Measured, gap_target_s: float) -> Forecast:
     ratio = measured.joined_ratio if joined and measured.joined_ratio is not None else 1.0
     best_size, alone_s = _best_size(model, measured)
     last = PROMPT_TOKENS - SHORTEST_CHUNK
+    if measured.interruptible:
+        smallest_gap_s = INTERRUPTIBLE_GAP * decode_s
+        is_kept = smallest_gap_s < gap_target_s
+        beside_chat_s = alone_s * gap_target_s / (gap_target_s - decode_s) if is_kept else None
+    else:
+        smallest_gap_s = (decode_s + model.chunk_s(last, SHORTEST_CHUNK)) * ratio
+        beside_chat_s = _beside_chat_s(model, decode_s, gap_target_s, measured.batch_tokens, ratio)
     return Forecast(
         decode_s=decode_s,
-        beside_chat_s=_beside_chat_s(model, decode_s, gap_target_s, measured.batch_tokens, ratio),
-        smallest_gap_s=(decode_s + model.chunk_s(last, SHORTEST_CHUNK)) * ratio,
+        beside_chat_s=beside_chat_s,
+        smallest_gap_s=smallest_gap_s,
         alone_s=alone_s,
         best_size=best_size,
         joined_calls=joined,

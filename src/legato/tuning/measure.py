@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from legato.engine.batch import Batch
 from legato.engine.choices import FlashAttention, KvType
@@ -26,6 +27,7 @@ SEQUENCES = 2
 """Sequences of the context: one to read, one to write beside it."""
 JOINED_CHUNK = 64
 REPEATS = 3
+PROBES = 9
 COSTS_SHARE = 0.8
 """Share of the time that goes into costs; the rest compares joined calls with separate ones."""
 
@@ -53,6 +55,10 @@ class Measurement(msgspec.Struct, frozen=True):
     """Time of one call with a decode and a chunk over that of two calls; None if there was no time."""
     deepest: int
     """Tokens of the deepest call."""
+    probe_s: float = 1.0
+    """What `probe` took meanwhile."""
+    interruptible: bool = False
+    """The library's calls can be interrupted there."""
 
 
 class ThreadTimes(msgspec.Struct, frozen=True):
@@ -76,6 +82,7 @@ def measure(configuration: Configuration, *, limit_s: float) -> Measurement:
     model = Model(Path(configuration.model_path), gpu_layers=configuration.gpu_layers)
     context = _context(model, configuration)
     batch_tokens = configuration.batch_tokens
+    probe_s = probe()
     calls = time_calls(context, limit_s=COSTS_SHARE * limit_s, batch_tokens=batch_tokens, chunks=CHUNKS)
     on_gpu = build_info().can_offload and configuration.gpu_layers != 0
     costs = fit(calls, flash_tile=flash_tile(configuration.flash_attention, on_gpu=on_gpu))
@@ -83,7 +90,19 @@ def measure(configuration: Configuration, *, limit_s: float) -> Measurement:
     context.close()
     model.close()
     deepest = max(sum(call.work.chunks[0]) for call in calls if call.work.chunks)
-    return Measurement(costs, _size_factors(calls, costs), joined_ratio, deepest)
+    pace_s = (probe_s + probe()) / 2
+    return Measurement(costs, _size_factors(calls, costs), joined_ratio, deepest, pace_s, interruptible=not on_gpu)
+
+
+def probe() -> float:
+    """Seconds of a fixed piece of work of the processor: how fast this machine is just now."""
+    matrix = np.ones((512, 512), dtype=np.float32)
+    times = []
+    for _ in range(PROBES):
+        begun_s = time.perf_counter()
+        matrix @ matrix
+        times.append(time.perf_counter() - begun_s)
+    return statistics.median(times)
 
 
 def time_threads(configuration: Configuration, counts: Sequence[int], *, limit_s: float) -> ThreadTimes:

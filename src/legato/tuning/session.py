@@ -49,12 +49,21 @@ class Trial:
     keeps_answers: bool = True
     """It changes what the model answers no more than rounding does."""
 
+    pace: float = 1.0
+    """How fast the machine was at the first trial over how fast it was at this one."""
+
     def measured(self) -> Measured:
-        """What is known of it, to choose from."""
+        """What is known of it, to choose from, as if the machine had been as fast as at the first trial."""
         assert self.measurement is not None, "a refused configuration is not chosen from"
         m = self.measurement
         return Measured(
-            self.name, m.costs, self.configuration.batch_tokens, m.size_factors, m.joined_ratio, self.keeps_answers
+            self.name,
+            m.costs.scaled(self.pace),
+            self.configuration.batch_tokens,
+            m.size_factors,
+            m.interruptible,
+            m.joined_ratio,
+            self.keeps_answers,
         )
 
 
@@ -162,7 +171,9 @@ class Session:
         limit_s = min(self._trial_s, max(0.1, self._remaining_s() - self._overhead_s))
         try:
             measurement = run(Measure(configuration, limit_s), Measurement, timeout_s=self._remaining_s())
-            trial = Trial(name, configuration, measurement, weights=weights, keeps_answers=keeps_answers)
+            first = next((trial.measurement for trial in self._findings.done), None) or measurement
+            pace = first.probe_s / measurement.probe_s
+            trial = Trial(name, configuration, measurement, weights=weights, keeps_answers=keeps_answers, pace=pace)
             # A trial also goes a little beyond its own time: that is overhead too.
             self._overhead_s = max(0.5, time.monotonic() - begun_s - limit_s, self._overhead_s / 2)
         except OutOfTimeError:

@@ -1,0 +1,222 @@
+"""What `legato tune` found, at work in the server: which settings come from where, and costs that are remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from legato.engine.choices import FlashAttention
+from legato.errors import LegatoError
+from legato.runtime.messages import EngineSettings
+from legato.runtime.sizing import default_threads
+from legato.scheduling.costs import Coefficients
+from legato.server.run import engine_settings, make_service
+from legato.server.service import Service
+from legato.server.tuned import CostKeeper, cost_settings_of, uses_profile, with_profile
+from legato.settings import Settings
+from legato.tuning.profile import CostSettings, ProfileStore, cost_settings
+from tests.server.models import COSTS, PROFILE, a_model
+
+NEWER = msgspec.structs.replace(COSTS, decode_call_s=0.005)
+NEWEST = msgspec.structs.replace(COSTS, decode_call_s=0.006)
+KEY = cost_settings(PROFILE, -1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"weights")
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ProfileStore:
+    return ProfileStore(tmp_path / "tuning.json")
+
+
+def tuned(**settings: Any) -> EngineSettings:
+    return engine_settings(Settings(history="off", **settings), a_model(), PROFILE)
+
+
+# Settings
+
+
+def test_what_is_left_open_is_as_tuned() -> None:
+    engine = tuned()
+    assert (engine.flash_attention, engine.kv_type_k, engine.kv_type_v) == ("on", "f32", "f32")
+    assert (engine.threads, engine.threads_prefill) == (3, 5)
+    assert (engine.batch_tokens, engine.joined_calls) == (128, True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "field", "value"),
+    [
+        ("flash_attention", "flash_attention", "auto"),
+        ("kv_type_k", "kv_type_k", "q8_0"),
+        ("kv_type_v", "kv_type_v", "q8_0"),
+        ("threads", "threads", 1),
+        ("threads_prefill", "threads_prefill", 1),
+        ("batch", "batch_tokens", 64),
+        ("joined_calls", "joined_calls", False),
+    ],
+)
+def test_what_was_set_wins(setting: str, field: str, value: Any) -> None:
+    assert getattr(tuned(**{setting: value}), field) == value
+
+
+def test_attention_and_kv_types_are_taken_together_or_not_at_all() -> None:
+    # The tuned half of a pair that the library refuses, or that nobody measured, is worse than the default.
+    engine = tuned(kv_type_v="q8_0")
+    assert (engine.flash_attention, engine.kv_type_k, engine.kv_type_v) == (None, "f16", "q8_0")
+    engine = tuned(flash_attention="off")
+    assert (engine.flash_attention, engine.kv_type_k, engine.kv_type_v) == ("off", "f16", "f16")
+    engine = tuned(kv_type_k="f32")
+    assert (engine.flash_attention, engine.kv_type_k, engine.kv_type_v) == ("on", "f32", "f32")
+
+
+def test_threads_that_are_set_are_those_for_reading_too() -> None:
+    assert (tuned(threads=1).threads, tuned(threads=1).threads_prefill) == (1, None)
+    assert (tuned(threads_prefill=1).threads, tuned(threads_prefill=1).threads_prefill) == (3, 1)
+
+
+def test_a_profile_is_used_if_anything_is_left_to_it() -> None:
+    assert uses_profile(Settings(), PROFILE)
+    assert not uses_profile(Settings(), None)
+    every = {
+        "flash_attention": "off",
+        "kv_type_k": "f16",
+        "kv_type_v": "f16",
+        "threads": 1,
+        "threads_prefill": 1,
+        "batch": 512,
+        "joined_calls": False,
+    }
+    assert not uses_profile(Settings(**every), PROFILE)
+    assert uses_profile(Settings(**(every | {"batch": None})), PROFILE)
+
+
+def test_the_rest_stays() -> None:
+    settings = Settings(port=5, policy="whole")
+    assert with_profile(settings, None) is settings
+    assert (with_profile(settings, PROFILE).port, with_profile(settings, PROFILE).policy) == (5, "whole")
+
+
+# What costs are remembered by
+
+
+def test_costs_of_a_tuned_model_are_those_that_tuning_measured() -> None:
+    assert cost_settings_of(tuned()) == KEY
+
+
+@pytest.mark.parametrize(
+    ("policy", "kv_type_v", "expected"),
+    [("adaptive", "f16", "off"), ("whole", "f16", "on"), ("adaptive", "q8_0", "on")],
+)
+def test_what_is_left_open_stands_as_the_worker_chooses_it(
+    policy: Any, kv_type_v: Any, expected: FlashAttention
+) -> None:
+    engine = EngineSettings("model.gguf", policy=policy, kv_type_v=kv_type_v, gpu_layers=0)
+    threads = default_threads()
+    assert cost_settings_of(engine) == CostSettings(expected, "f16", kv_type_v, threads, threads, 512, 0, False)
+
+
+def test_threads_for_reading_are_those_for_writing() -> None:
+    found = cost_settings_of(EngineSettings("model.gguf", threads=7, gpu_layers=0))
+    assert (found.threads, found.threads_prefill) == (7, 7)
+
+
+def test_a_service_begins_with_what_is_known(store: ProfileStore, path: Path) -> None:
+    def service(**settings: Any) -> Service:
+        return make_service(Settings(history="off", **settings), a_model(path), store)
+
+    assert service().engine.settings.costs is None
+    assert service().engine.settings.threads is None
+    store.save_profile(path, PROFILE)
+    store.save_costs(path, KEY, COSTS)
+    assert service().engine.settings.costs == COSTS
+    assert service().engine.settings.threads == 3
+    # Costs hold whatever the gap target is, and for no other settings.
+    assert service(gap_target_ms=20).engine.settings.costs == COSTS
+    assert service(threads=2).engine.settings.costs is None
+
+
+# Remembering
+
+
+class SlowStore(ProfileStore):
+    """Saves when it is let to, and keeps what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.saved: list[Coefficients] = []
+        self.threads: set[int] = set()
+        self.let = threading.Event()
+
+    def save_costs(self, model_path: Path, settings: CostSettings, costs: Coefficients) -> None:
+        assert self.let.wait(10)
+        self.threads.add(threading.get_ident())
+        self.saved.append(costs)
+
+
+def test_costs_are_saved(store: ProfileStore, path: Path) -> None:
+    async def run() -> None:
+        keeper = CostKeeper(store, path, KEY, None)
+        keeper.remember(COSTS)
+        await keeper.close()
+        assert store.find_costs(path, KEY) == COSTS
+        keeper.remember(NEWER)
+        await keeper.close()
+        assert store.find_costs(path, KEY) == NEWER
+
+    asyncio.run(run())
+
+
+def test_nothing_is_saved_in_the_event_loop_and_only_the_newest_of_what_comes_meanwhile(path: Path) -> None:
+    store = SlowStore()
+
+    async def run() -> None:
+        keeper = CostKeeper(store, path, KEY, None)
+        keeper.remember(COSTS)
+        await asyncio.sleep(0)
+        keeper.remember(NEWER)
+        keeper.remember(NEWEST)
+        store.let.set()
+        await keeper.close()
+
+    asyncio.run(run())
+    assert store.saved == [COSTS, NEWEST]
+    assert threading.get_ident() not in store.threads
+
+
+def test_what_is_known_is_not_saved_again(path: Path) -> None:
+    store = SlowStore()
+
+    async def run() -> None:
+        keeper = CostKeeper(store, path, KEY, COSTS)
+        keeper.remember(msgspec.structs.replace(COSTS))
+        await keeper.close()
+
+    asyncio.run(run())
+    assert store.saved == []
+
+
+def test_a_place_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    store = ProfileStore(tmp_path / "file" / "tuning.json")
+    with pytest.raises(LegatoError):
+        store.save_costs(path, KEY, COSTS)
+
+    async def run() -> None:
+        keeper = CostKeeper(store, path, KEY, None)
+        keeper.remember(COSTS)
+        await keeper.close()
+
+    asyncio.run(run())
+    assert "cannot be written" in caplog.text
