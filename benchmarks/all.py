@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import agreement, overhead, peers, startup, telemetry
+from benchmarks import agreement, overhead, peers, scheduling, startup, telemetry
 from benchmarks.report import save
 
 
@@ -12,6 +12,7 @@ def main() -> None:
     save("overhead", overhead.measure(15, 120))
     save("telemetry", [*telemetry.measure(15, 120), telemetry.cost()])
     save("agreement", agreement.measure(200))
+    scheduling.measure(["reading", "groups", "alone", "background", "planning"], 2)
     peers.measure(["solo", "interference", "cache"], 3)
 
 

@@ -53,7 +53,8 @@ def targets(model: Path) -> list[Target]:
         llama_server("llama-server b64", model, *window, "-b", "64", "-ub", "64", "-fa", "off"),
     ]
     return [
-        legato("Legato chunked", model),
+        legato("Legato", model),
+        legato("Legato chunked", model, "--policy", "chunked"),
         legato("Legato whole", model, "--policy", "whole"),
         *(peer for peer in peers if peer is not None),
     ]

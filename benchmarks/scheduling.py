@@ -61,9 +61,14 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):
         parser.error(f"there is no case {unknown.pop()}; there are {', '.join(CASES)}")
-    model = default_store().resolve(options.model).path
-    bench = Bench(model, Prompts(model), options.rounds, options.trace)
-    for case in options.cases:
+    measure(options.cases, options.rounds, trace_file=options.trace, model_name=options.model)
+
+
+def measure(cases: Sequence[str], rounds: int, *, trace_file: Path | None = None, model_name: str = "smollm2") -> None:
+    """Run cases one after the other, and save each."""
+    model = default_store().resolve(model_name).path
+    bench = Bench(model, Prompts(model), rounds, trace_file)
+    for case in cases:
         save(f"scheduling-{case}", CASES[case](bench))
 
 

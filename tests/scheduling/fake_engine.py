@@ -19,6 +19,8 @@ CELLS = 480
 STEP_TOKENS = 128
 CROWD = 20
 """While so many wait for a slot, others stay away, so that a stream of wishes may have no end."""
+NODE_S = 0.002
+"""What an interruptible call can't be interrupted for."""
 MOST_STEPS = 10_000
 """More than any run needs in which each step does something for somebody."""
 COSTS = Coefficients(
@@ -63,6 +65,8 @@ class Step:
     """Requests that wait for a slot."""
     begun_s: float
     ended_s: float
+    interrupts: bool = False
+    """It came in between while a prompt was read."""
 
 
 class Run:
@@ -79,6 +83,7 @@ class Run:
         believed: What the cost model knows beforehand.
         slowness: What each call takes over `COSTS`, over and over.
         background_wait_s: As the scheduler's.
+        interruptible: Read long prompts interruptibly, under `adaptive`.
     """
 
     def __init__(
@@ -93,12 +98,20 @@ class Run:
         believed: Coefficients = COSTS,
         slowness: Iterable[float] = (1.0,),
         background_wait_s: float = 600.0,
+        interruptible: bool = False,
     ) -> None:
         self.chunk = chunk
         self.pool = KvSlots(slots, CELLS)
         self.costs = CostModel(believed)
         self.scheduler = Scheduler(
-            make_policy(policy, costs=self.costs, gap_target_s=gap_target_s, chunk=chunk, step_tokens=STEP_TOKENS),
+            make_policy(
+                policy,
+                costs=self.costs,
+                gap_target_s=gap_target_s,
+                chunk=chunk,
+                step_tokens=STEP_TOKENS,
+                interruptible=interruptible,
+            ),
             self.pool,
             background_wait_s=background_wait_s,
         )
@@ -122,7 +135,7 @@ class Run:
         """Cells that each answer's decodes filled."""
         self.arrived_s: dict[int, float] = {}
         self.token_times_s: defaultdict[int, list[float]] = defaultdict(list)
-        self.read_s: Counter[int] = Counter()
+        self.read_s: defaultdict[int, float] = defaultdict(float)
         """Time that was spent on each prompt."""
         self.preempted: Counter[int] = Counter()
         """How often each request gave its slot up."""
@@ -143,7 +156,7 @@ class Run:
                 if patience is not None and now >= self.arrived[i].arrives + patience:
                     self._cancel(i)
             self._step()
-            if self.ends.get(until_ended) or (coming is None and not self._requests):
+            if (until_ended is not None and self.ends.get(until_ended)) or (coming is None and not self._requests):
                 return self
         raise AssertionError(f"somebody is left after {most_steps} steps")
 
@@ -177,9 +190,21 @@ class Run:
 
     def _step(self) -> None:
         self._admit()
-        plan = self.scheduler.plan(self.now_s)
+        plan = self._plan()
         holding = [r for r in self._requests.values() if r.slot is not None]
         assert bool(plan) == bool(holding), "a step is empty only if nobody holds a slot"
+        self._run_plan(plan)
+
+    def _plan(self) -> Plan:
+        plan = self.scheduler.plan(self.now_s)
+        for request in self._requests.values():
+            if self._read[request.id] and not request.computed_tokens:  # it had to leave the reader
+                self._read[request.id] = 0
+                self.chunks[request.id].clear()
+        return plan
+
+    def _run_plan(self, plan: Plan, *, interrupts: bool = False) -> None:
+        holding = [r for r in self._requests.values() if r.slot is not None]
         begun_s, queued = self.now_s, self.scheduler.queued
         phases = {r.id: r.phase for r in holding}
         slots = {r.id: r.slot for r in holding}
@@ -187,7 +212,7 @@ class Run:
         for part in self._parts(plan):
             if part:
                 self._evaluate(part)
-        self.steps.append(Step(plan, phases, slots, unread, queued, begun_s, self.now_s))
+        self.steps.append(Step(plan, phases, slots, unread, queued, begun_s, self.now_s, interrupts))
 
     def _admit(self) -> None:
         admission = self.scheduler.admit(self.now_s)
@@ -200,7 +225,7 @@ class Run:
             self.chunks[request.id].clear()
 
     def _parts(self, plan: Plan) -> list[Plan]:
-        if not self._by_parts:
+        if not self._by_parts and not any(chunk.interruptible for chunk in plan.chunks):
             return [plan]
         return [Plan(decodes=plan.decodes), *(Plan(chunks=(chunk,)) for chunk in plan.chunks)]
 
@@ -209,7 +234,10 @@ class Run:
         work = Work(depths, tuple((chunk.start, chunk.length) for chunk in part.chunks))
         took_s = self._truth.predict(work) * next(self._slowness)
         self.costs.observe(work, took_s)
-        self.now_s += took_s
+        if part.chunks and part.chunks[0].interruptible:
+            self._read_interruptibly(part.chunks[0], took_s)
+        else:
+            self.now_s += took_s
         committed: dict[int, int] = {}
         for i in part.decodes:
             committed[i] = min(next(self._gains), self._answer_length(i) - self.written[i])
@@ -230,6 +258,25 @@ class Run:
         assert self.scheduler.commit(part, Outcome(committed, finished), self.now_s) == held
         for i in finished:
             self._end(i, "finished")
+        for chunk in part.chunks:
+            if chunk.interruptible and chunk.id in self.scheduler and not self.scheduler[chunk.id].unread_tokens:
+                self.scheduler.hand_over(chunk.id)
+
+    def _read_interruptibly(self, chunk: Chunk, took_s: float) -> None:
+        """Let the time of a chunk pass, with the steps of others in between."""
+        left_s = took_s
+        while True:
+            slice_s = min(left_s, max(NODE_S, self.scheduler.due_s(self.now_s) - self.now_s))
+            self.now_s += slice_s
+            left_s -= slice_s
+            if left_s <= 0:
+                return
+            plan = self._plan()
+            assert plan.chunks, "what is being read is unread"
+            if plan.chunks[-1].id == chunk.id:
+                self._run_plan(Plan(plan.decodes, (), plan.shortest_gap_s), interrupts=True)
+            else:
+                self._run_plan(plan, interrupts=True)
 
     def _answer_length(self, i: int) -> int:
         return min(self.arrived[i].answer_tokens, self._requests[i].max_new_tokens)

@@ -41,4 +41,5 @@ def runs(*policies: PolicyName, of: st.SearchStrategy[Wish] = wishes) -> st.Sear
         by_parts=st.booleans(),
         gap_target_s=st.floats(0.001, 0.5),
         background_wait_s=st.floats(0, 5),
+        interruptible=st.booleans(),
     ).map(Run.run)

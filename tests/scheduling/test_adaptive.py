@@ -41,9 +41,11 @@ def beside_reading(run: Run) -> list[Step]:
 
 
 @settings(deadline=None, max_examples=60)
-@given(gap_target_s=st.floats(0.03, 0.5), books=st.integers(1, 4))
-def test_with_true_predictions_no_gap_is_longer_than_its_target(gap_target_s: float, books: int) -> None:
-    run = chat_beside_books(books, gap_target_s)
+@given(gap_target_s=st.floats(0.03, 0.5), books=st.integers(1, 4), interruptible=st.booleans())
+def test_with_true_predictions_no_gap_is_longer_than_its_target(
+    gap_target_s: float, books: int, interruptible: bool
+) -> None:
+    run = chat_beside_books(books, gap_target_s, interruptible=interruptible)
     assert beside_reading(run)
     assert max(gaps(run, 0)) <= gap_target_s
 
@@ -134,8 +136,10 @@ def test_reading_goes_on_however_short_the_target_is() -> None:
         assert sum(chunk.length for chunk in step.plan.chunks) >= min(LEAST_CHUNK, step.unread[1])
 
 
-def test_a_short_question_is_read_at_once_beside_a_long_prompt() -> None:
-    run = Run("adaptive", 64, 3, [CHAT, Wish(3, BOOK, 1, 1), Wish(6, 10, 1, 1)]).run()
+@pytest.mark.parametrize("interruptible", [False, True])
+def test_a_short_question_is_read_at_once_beside_a_long_prompt(interruptible: bool) -> None:
+    wishes = [CHAT, Wish(3, BOOK, 1, 1), Wish(6, 10, 1, 1)]
+    run = Run("adaptive", 64, 3, wishes, interruptible=interruptible).run()
     assert run.token_times_s[2][0] - run.arrived_s[2] <= 2 * 0.1
     assert run.token_times_s[2][0] < run.token_times_s[1][0]
 
@@ -161,8 +165,29 @@ def test_nobody_is_left_alone(run: Run) -> None:
     """Whoever holds a slot decodes or is read on in every step, but for prompts that wait their turn."""
     for step in run.steps:
         assert step.plan or not step.phases
-        assert not any(step.unread.values()) or step.plan.chunks
+        assert step.interrupts or not any(step.unread.values()) or step.plan.chunks
         assert sum(chunk.length for chunk in step.plan.chunks) <= STEP_TOKENS
+
+
+def test_reading_interruptibly_costs_less_than_in_pieces() -> None:
+    in_pieces, interrupted = (chat_beside_books(4, interruptible=interruptible) for interruptible in (False, True))
+    books = range(1, 5)
+    assert sum(interrupted.read_s[i] for i in books) < sum(in_pieces.read_s[i] for i in books)
+
+
+def test_only_long_prompts_are_read_interruptibly() -> None:
+    policy = Adaptive(CostModel(COSTS), gap_target_s=0.1, step_tokens=512, interruptible=True)
+    long, short = Sequence(1, 4000, 10, slot=0), Sequence(2, 100, 10, slot=1)
+    assert [chunk.interruptible for chunk in policy.plan([long], 0.0).chunks] == [True]
+    assert [chunk.interruptible for chunk in policy.plan([short], 0.0).chunks] == [False]
+
+
+def test_one_prompt_at_a_time_is_read_interruptibly() -> None:
+    policy = Adaptive(CostModel(COSTS), gap_target_s=0.1, step_tokens=512, interruptible=True)
+    first = Sequence(1, 8000, 10, slot=0, in_reader=True)
+    second = Sequence(2, 3000, 10, slot=1)
+    (chunk,) = policy.plan([first, second], 0.0).chunks
+    assert (chunk.id, chunk.interruptible) == (2, False)
 
 
 # Headroom

@@ -25,6 +25,8 @@ SMALLEST_BATCH = 512
 """Fewest tokens of a library call that are chosen, for it may decode many sequences at once."""
 BUSY_PERCENT = 25
 """Use of the CPUs by others from which what is measured is not this machine's best."""
+SHALLOW = 8
+"""Times that the prompt of the forecasts may be deeper than the deepest call measured, without a note."""
 MEANING = """
 BESIDE CHAT: time to read a 6,000-token prompt beside a chat that keeps its gaps. ALONE: with nothing beside it, in
 chunks of CHUNK tokens. DECODE: a token of one chat. JOINED: one library call a step over two. *: chosen.
@@ -117,7 +119,7 @@ def _table(findings: Findings, choice: Choice) -> Table:
             continue
         index, seen = next(forecasts)
         mark = "*" if index == choice.index else ""
-        table.add_row(mark, trial.name, *_figures(trial, seen), _note(trial))
+        table.add_row(mark, trial.name, *_figures(trial, seen), note(trial))
     return table
 
 
@@ -128,10 +130,20 @@ def _figures(trial: Trial, seen: Forecast) -> tuple[str, ...]:
     return beside, f"{seen.alone_s:.1f} s", str(seen.best_size), f"{seen.decode_s * 1e3:.1f} ms", joined
 
 
-def _note(trial: Trial) -> str:
+def note(trial: Trial) -> str:
+    """What the table says beside the figures of a trial."""
+    from legato.tuning.choice import PROMPT_TOKENS
+
+    notes = []
     if trial.weights:
-        return "needs a conversion"
-    return "" if trial.keeps_answers else "rounds answers: not chosen"
+        notes.append("needs a conversion")
+    elif not trial.keeps_answers:
+        notes.append("rounds answers: not chosen")
+    if not trial.is_confirmed:
+        notes.append("faster once, not twice: not chosen")
+    if trial.measurement is not None and trial.measurement.deepest < PROMPT_TOKENS / SHALLOW:
+        notes.append(f"measured to {trial.measurement.deepest:,} tokens of depth")
+    return "; ".join(notes)
 
 
 def _print_words(findings: Findings, choice: Choice, model: str) -> None:
@@ -141,6 +153,11 @@ def _print_words(findings: Findings, choice: Choice, model: str) -> None:
     if findings.threads is not None:
         chosen = findings.done[choice.index].configuration
         lines.append(f"Threads: {chosen.threads} for writing and {chosen.threads_prefill} for reading are fastest.")
+    lines += [
+        f"{trial.name} was faster than {findings.done[0].name} once, and not shown to be so twice: it is not chosen."
+        for trial in findings.done
+        if not trial.is_confirmed
+    ]
     lines += [sentence(one, f"legato convert {model} {one.weights}") for one in converted_models(findings, choice)]
     lines += [f"Skipped {what}." for what in findings.skipped]
     for line in lines:

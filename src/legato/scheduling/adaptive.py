@@ -26,10 +26,10 @@ LONGEST_PIECE_S = 1.0
 """Where nobody writes, no chunk takes longer than this: a newcomer waits for it."""
 NEARLY_BEST = 0.98
 """Share of the best reading rate that a shorter chunk may cost where nobody writes."""
-
-
 LONG_S = 0.5
 """A prompt that takes longer to read than this is read interruptibly, where that is possible."""
+EARLY = 0.1
+"""Share of the gap by which a decode may come early for not having to interrupt a chunk that is about to begin."""
 NODE_SHARE = 0.05
 """Share of the gap that an interruption may have to wait for the library's node: longer chunks have longer nodes."""
 LEAST_READING = 0.25
@@ -107,10 +107,9 @@ class Adaptive:
         if not is_interruptible:
             reading = [s for s in reading if not s.in_reader]
         if not writing:
-            piece_s = self._piece_s(first)
             if is_interruptible:
-                return Plan(chunks=self._interruptible_chunk(first, piece_s))
-            return Plan(chunks=self._read(reading, piece_s))
+                return Plan(chunks=self._interruptible_chunk(first, LONGEST_PIECE_S))
+            return Plan(chunks=self._read(reading, self._piece_s(first)))
         # All of them: those whose first tokens come meanwhile decode in the next step too, but are few.
         decode_s = self._shortest_gap_s
         if is_interruptible:
@@ -119,9 +118,12 @@ class Adaptive:
             least_s = self._costs.chunk_s(first.computed_tokens, min(LEAST_CHUNK, first.unread_tokens))
         shortest_s = self._shortest_gap_s = (decode_s + least_s) * self._headroom.factor
         gap_s = max(shortest_s, min(map(self._target_s, writing))) / self._headroom.factor
+        # Whoever can't wait for another gap decodes together with whoever is due, so that they keep step.
         due = [s for s in writing if self._latest_s(s) < now_s + decode_s + gap_s]
         if is_interruptible:
-            piece_s = min(self._piece_s(first), NODE_SHARE * gap_s / self._node_share)
+            if min(map(self._latest_s, writing)) > now_s + decode_s + EARLY * gap_s:
+                due = []
+            piece_s = min(LONGEST_PIECE_S, NODE_SHARE * gap_s / self._node_share)
             chunks = self._interruptible_chunk(first, piece_s)
         else:
             chunks = self._read(reading, gap_s - decode_s)
@@ -148,7 +150,7 @@ class Adaptive:
         return self._gap_target_s if sequence.gap_target_s is None else sequence.gap_target_s
 
     def _latest_s(self, sequence: Sequence) -> float:
-        """When its next token is to be there at the latest; who can't wait for the decode after the next is due."""
+        """When its next token is to be there at the latest."""
         if sequence.last_token_s is None:  # it gave its cells up, and has them again
             return 0.0
         return sequence.last_token_s + max(self._target_s(sequence), self._shortest_gap_s) / self._headroom.factor

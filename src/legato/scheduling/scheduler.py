@@ -146,7 +146,7 @@ class Scheduler:
     def _give_reader_to(self, sequence_id: int) -> None:
         """Whoever was in there before, background work that has to wait, begins anew later."""
         for sequence in self._admitted.values():
-            if sequence.in_reader and sequence.id != sequence_id:
+            if sequence.in_reader and sequence.id != sequence_id and sequence.unread_tokens:
                 sequence.in_reader = False
                 sequence.computed_tokens = 0
         self._admitted[sequence_id].in_reader = True

@@ -9,16 +9,21 @@ from legato.scheduling.costs import Coefficients, CostModel
 
 PROMPT_TOKENS = 6000
 """A long prompt, about 5,000 words: what configurations are compared by."""
-CHAT_DEPTH = 1000
-"""Tokens of the chat that goes on beside it."""
+CHAT_DEPTH = 2500
+"""Tokens of the chat that goes on beside it: one that has gone on for a while.
+
+With FlashAttention on CPUs each token of depth makes a decode much slower, which a short chat does not show.
+"""
 READ_SIZES = (32, 64, 128, 256, 512)
 """Chunk sizes that a prompt which is alone may be read in."""
 SHORTEST_CHUNK = 8
 """Tokens of the shortest chunk that is worth a step."""
 INTERRUPTIBLE_GAP = 1.25
 """Shortest gap over the time of a decode where reading is interrupted: it goes on for at least a quarter of that."""
-MARGIN = 0.1
+MARGIN = 0.15
 """Share by which a less usual configuration must be better."""
+SIZE_MARGIN = 0.1
+"""Share by which a longer chunk must be better than a shorter one."""
 JOINING_PAYS = 0.95
 """Time of a joined call over that of two, below which one call a step is chosen."""
 
@@ -40,6 +45,8 @@ class Measured:
     """Time of one call with a decode and a chunk over that of two calls; None if it was not measured."""
     keeps_answers: bool = True
     """It changes what the model answers no more than rounding does: it may be chosen without asking."""
+    is_confirmed: bool = True
+    """False if it was better than the usual one once, but not shown to be so twice: then it is not chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +114,14 @@ def choose(measured: Sequence[Measured], gap_target_s: float) -> Choice:
 
     Args:
         measured: Configurations, the most usual first: another must be better by a margin. At least one of them keeps
-            answers as they are.
+            answers as they are and is not unconfirmed.
         gap_target_s: Longest gap of the chat.
 
     Raises:
         ValueError: None may be chosen.
     """
     forecasts = tuple(forecast(one, gap_target_s) for one in measured)
-    open_to_choice = [i for i, one in enumerate(measured) if one.keeps_answers]
+    open_to_choice = [i for i, one in enumerate(measured) if one.keeps_answers and one.is_confirmed]
     if not open_to_choice:
         raise ValueError("no configuration may be chosen")
     keeping = [i for i in open_to_choice if forecasts[i].beside_chat_s is not None]
@@ -130,6 +137,17 @@ def choose(measured: Sequence[Measured], gap_target_s: float) -> Choice:
         f"No configuration keeps gaps of {gap_target_s * 1e3:.0f} ms at the end of a {PROMPT_TOKENS:,}-token prompt; "
         f"{measured[index].name} comes closest, with {gaps[index] * 1e3:.0f} ms.",
     )
+
+
+def is_confirmed_by(usual: Measured, other: Measured, gap_target_s: float) -> bool:
+    """True if another configuration is better than the usual one by the margin, measured once more.
+
+    Args:
+        usual: The second measurement of the usual configuration.
+        other: That of the other one, made right before or after it.
+        gap_target_s: Longest gap of the chat.
+    """
+    return choose([usual, other], gap_target_s).index == 1
 
 
 def _why(
@@ -175,7 +193,7 @@ def _best_size(model: CostModel, measured: Measured) -> tuple[int, float]:
         for size in (sizes or [size for size in READ_SIZES if size <= measured.batch_tokens])
     }
     least = min(times.values())
-    best = min(size for size, took_s in times.items() if took_s <= least * (1 + MARGIN))
+    best = min(size for size, took_s in times.items() if took_s <= least * (1 + SIZE_MARGIN))
     return best, times[best]
 
 

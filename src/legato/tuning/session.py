@@ -6,16 +6,27 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from legato.engine.choices import FlashAttention, KvType
 from legato.engine.quantize import converted_bytes
 from legato.runtime.sizing import default_threads, usable_cpus
-from legato.tuning.child import Compare, Convert, Measure, OutOfTimeError, RefusedError, TimeThreads, run
-from legato.tuning.choice import Measured, choose
+from legato.tuning.child import (
+    Compare,
+    Convert,
+    Measure,
+    OutOfTimeError,
+    RefusedError,
+    Result,
+    Task,
+    TimeThreads,
+    run,
+)
+from legato.tuning.choice import Measured, choose, is_confirmed_by
 from legato.tuning.measure import Configuration, Measurement, ThreadTimes
 from legato.tuning.quality import Loss
 
@@ -25,6 +36,10 @@ KV_TYPES: tuple[tuple[FlashAttention, KvType], ...] = (("off", "f32"), ("on", "q
 """KV types beside f16 that are tried; quantized ones need FlashAttention."""
 ROUGH_KV: frozenset[KvType] = frozenset({"q8_0"})
 """KV types that change answers more than rounding does."""
+CONFIRMATIONS = 2
+"""Configurations that are measured once more beside the usual one, at most, before that one is kept."""
+PAIR = 2
+"""Measurements of a confirmation."""
 TRIAL_SHARE = 1 / 12
 LONGEST_TRIAL_S = 10.0
 SHORTEST_TRIAL_S = 1.5
@@ -48,9 +63,10 @@ class Trial:
     """The weight type if the model was converted for it."""
     keeps_answers: bool = True
     """It changes what the model answers no more than rounding does."""
-
     pace: float = 1.0
     """How fast the machine was at the first trial over how fast it was at this one."""
+    is_confirmed: bool = True
+    """False if it was better than the usual one once, but not shown to be so twice."""
 
     def measured(self) -> Measured:
         """What is known of it, to choose from, as if the machine had been as fast as at the first trial."""
@@ -64,7 +80,16 @@ class Trial:
             m.interruptible,
             m.joined_ratio,
             self.keeps_answers,
+            self.is_confirmed,
         )
+
+
+class Runner(Protocol):
+    """Runs tasks, as `legato.tuning.child.run` does."""
+
+    def __call__(self, task: Task, result: type[Result], *, timeout_s: float) -> Result:
+        """Run a task and return what comes of it."""
+        ...
 
 
 @dataclass(slots=True)
@@ -98,6 +123,7 @@ class Session:
         gap_target_s: Longest gap of a chat; the better of two configurations by it goes on to further trials.
         convert: Also measure faster weight types, in a temporary folder.
         report: Told what begins, with the share of the time that is gone, 0 to 1.
+        runner: Does the work.
     """
 
     def __init__(
@@ -110,6 +136,7 @@ class Session:
         gap_target_s: float,
         convert: bool,
         report: Callable[[str, float], None],
+        runner: Runner = run,
     ) -> None:
         self._model_path = model_path
         self._size_bytes = size_bytes
@@ -118,10 +145,12 @@ class Session:
         self._gap_target_s = gap_target_s
         self._convert = convert
         self._report = report
+        self._runner = runner
         self._begun_s = time.monotonic()
         self._trial_s = max(SHORTEST_TRIAL_S, min(LONGEST_TRIAL_S, limit_s * TRIAL_SHARE))
         self._overhead_s = FIRST_OVERHEAD_S
         self._findings = Findings()
+        self._is_confirming = False
         threads = default_threads()
         self._base = Configuration(
             str(model_path), flash_attention="off", kv_type_k="f16", kv_type_v="f16",
@@ -130,7 +159,8 @@ class Session:
 
     def run(self) -> Findings:
         """Measure."""
-        # Whether FlashAttention pays is the most telling, so it is never crowded out by numbers of threads.
+        # Whether FlashAttention pays is the most telling, so it is never crowded out by numbers of threads: these,
+        # both ways and a confirmation are five.
         if self._remaining_s() > 5 * (self._trial_s + self._overhead_s):
             self._try_threads()
         for flash_attention in ("off", "on"):
@@ -143,17 +173,23 @@ class Session:
                 name = f"FlashAttention {flash_attention}, {kv_type} KV"
                 wanted = _with(self._base, flash_attention=flash_attention, kv_type_k=kv_type, kv_type_v=kv_type)
                 self._try(name, wanted, keeps_answers=kv_type not in ROUGH_KV)
+            self._confirm()
         return self._findings
 
     def _remaining_s(self) -> float:
         return self._limit_s - (time.monotonic() - self._begun_s)
+
+    def _spare_s(self) -> float:
+        """Seconds that are left without those kept for a confirmation, once there is something to confirm."""
+        keeps = bool(self._findings.trials) and not self._is_confirming
+        return self._remaining_s() - (PAIR * (self._trial_s + self._overhead_s) if keeps else 0.0)
 
     def _best(self) -> int:
         return choose([trial.measured() for trial in self._findings.done], self._gap_target_s).index
 
     def _has_time(self, name: str, needed_s: float) -> bool:
         """True if there is time; otherwise it is noted as skipped."""
-        if needed_s <= self._remaining_s():
+        if needed_s <= self._spare_s():
             self._report(name, 1 - self._remaining_s() / self._limit_s)
             return True
         self._findings.skipped.append(f"{name}: no time left")
@@ -168,11 +204,10 @@ class Session:
         if not self._has_time(name, 0 if is_first else self._trial_s + self._overhead_s):
             return None
         begun_s = time.monotonic()
-        limit_s = min(self._trial_s, max(0.1, self._remaining_s() - self._overhead_s))
+        limit_s = min(self._trial_s, max(0.1, self._spare_s() - self._overhead_s))
         try:
-            measurement = run(Measure(configuration, limit_s), Measurement, timeout_s=self._remaining_s())
-            first = next((trial.measurement for trial in self._findings.done), None) or measurement
-            pace = first.probe_s / measurement.probe_s
+            measurement = self._runner(Measure(configuration, limit_s), Measurement, timeout_s=self._remaining_s())
+            pace = self._pace(measurement)
             trial = Trial(name, configuration, measurement, weights=weights, keeps_answers=keeps_answers, pace=pace)
             # A trial also goes a little beyond its own time: that is overhead too.
             self._overhead_s = max(0.5, time.monotonic() - begun_s - limit_s, self._overhead_s / 2)
@@ -184,13 +219,47 @@ class Session:
         self._findings.trials.append(trial)
         return trial
 
+    def _pace(self, measurement: Measurement) -> float:
+        """How fast the machine was at the first trial over how fast it was at this measurement."""
+        first = next((trial.measurement for trial in self._findings.done), None) or measurement
+        return first.probe_s / measurement.probe_s
+
+    def _confirm(self) -> None:
+        """Measure the best once more beside the usual one; mark what is not better twice, so that it is not chosen."""
+        self._is_confirming = True
+        pairs = 0
+        while (best := self._best()) != 0:
+            trial = self._findings.done[best]
+            if pairs == CONFIRMATIONS:
+                self._findings.skipped.append(f"{trial.name} once more: two others were not confirmed")
+            elif self._has_time(f"{trial.name} once more", PAIR * (self._trial_s + self._overhead_s)):
+                pairs += 1
+                if self._is_better_again(trial):
+                    return
+            self._findings.trials[self._findings.trials.index(trial)] = replace(trial, is_confirmed=False)
+
+    def _is_better_again(self, trial: Trial) -> bool:
+        usual = self._findings.done[0]
+        try:
+            # The other way round than at first: a machine that becomes slower favours either of them once.
+            other_again, usual_again = self._again(trial), self._again(usual)
+        except (RefusedError, OutOfTimeError) as error:
+            self._findings.skipped.append(f"{trial.name} once more: {error}")
+            return False
+        return is_confirmed_by(usual_again.measured(), other_again.measured(), self._gap_target_s)
+
+    def _again(self, trial: Trial) -> Trial:
+        task = Measure(trial.configuration, self._trial_s)
+        measurement = self._runner(task, Measurement, timeout_s=self._remaining_s())
+        return replace(trial, measurement=measurement, pace=self._pace(measurement))
+
     def _try_threads(self) -> None:
         counts = thread_counts(usable_cpus(), default_threads())
         if len(counts) < 2 or not self._has_time("threads", self._trial_s + self._overhead_s):
             return
         try:
             task = TimeThreads(self._base, counts, self._trial_s)
-            times = run(task, ThreadTimes, timeout_s=self._remaining_s() / 2)
+            times = self._runner(task, ThreadTimes, timeout_s=self._remaining_s() / 2)
         except (RefusedError, OutOfTimeError) as error:
             self._findings.skipped.append(f"threads: {error}")
             return
@@ -221,7 +290,7 @@ class Session:
             return False
         try:
             task = Convert(str(self._model_path), str(path), weights)
-            self._findings.sizes[weights] = run(task, int, timeout_s=self._remaining_s())
+            self._findings.sizes[weights] = self._runner(task, int, timeout_s=self._spare_s())
         except (RefusedError, OutOfTimeError) as error:
             self._findings.skipped.append(f"{name}: {error}")
             return False
@@ -233,7 +302,7 @@ class Session:
             return
         try:
             task = Compare(str(self._model_path), str(path))
-            self._findings.losses[weights] = run(task, Loss, timeout_s=self._remaining_s())
+            self._findings.losses[weights] = self._runner(task, Loss, timeout_s=self._spare_s())
         except (RefusedError, OutOfTimeError) as error:
             self._findings.skipped.append(f"{name}: {error}")
 
