@@ -112,7 +112,7 @@ class EngineLoop:
         self._admit()
         self._run(self._scheduler.plan(time.monotonic()))
 
-    def _run(self, plan: Plan) -> None:
+    def _run(self, plan: Plan, *, interrupting: bool = False) -> None:
         """Run a plan, commit and report it call by call."""
         raised = self._raised(plan)
         last = plan.chunks[-1] if plan.chunks else None
@@ -121,7 +121,7 @@ class EngineLoop:
             self._look_at_s = 0.0
         try:
             for result in self._executor.run(plan, self._scheduler):
-                self._take_in(result, raised)
+                self._take_in(result, raised, interrupting=interrupting)
                 raised = []
         except AbortedError:
             if self._failure is not None:
@@ -130,9 +130,9 @@ class EngineLoop:
             if last is not None and last.interruptible:
                 self._open = None
 
-    def _take_in(self, result: CallResult, raised: list[tuple[int, float]]) -> None:
+    def _take_in(self, result: CallResult, raised: list[tuple[int, float]], *, interrupting: bool) -> None:
         """Commit and report what a call brought."""
-        call = self._learn(result) if result.part else None
+        call = self._learn(result, interrupting=interrupting) if result.part else None
         for slot in self._scheduler.commit(result.part, result.outcome, result.ended_s):
             self._context.remove(slot)
         for request_id, reason, _ in result.ended:
@@ -198,7 +198,8 @@ class EngineLoop:
             is_its_turn = bool(plan.chunks) and plan.chunks[-1].interruptible
             if is_its_turn and plan.chunks[-1].id != reading.chunk.id:
                 return True
-            self._run(Plan(plan.decodes, plan.chunks[:-1] if is_its_turn else plan.chunks, plan.shortest_gap_s))
+            own = Plan(plan.decodes, plan.chunks[:-1] if is_its_turn else plan.chunks, plan.shortest_gap_s)
+            self._run(own, interrupting=True)
             if is_its_turn:
                 break
             message = self._mailbox.receive(wait=False)
@@ -222,10 +223,10 @@ class EngineLoop:
             return
         self._scheduler.hand_over(request_id)
 
-    def _learn(self, result: CallResult) -> Call:
+    def _learn(self, result: CallResult, *, interrupting: bool) -> Call:
         """What a call took beside what was expected."""
         depths = tuple(self._scheduler[i].computed_tokens + 1 for i in result.part.decodes)
-        work = Work(depths, tuple((chunk.start, chunk.length) for chunk in result.part.chunks))
+        work = Work(depths, tuple((chunk.start, chunk.length) for chunk in result.part.chunks), interrupting)
         predicted_s = self._costs.predict(work)
         self._calls_learned += 1
         if self._open is not None and result.part.chunks == (self._open.chunk,):

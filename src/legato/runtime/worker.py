@@ -161,7 +161,11 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
     wants_reader = can_interrupt and settings.interruptible is not False
     reader = make_reader(model, context_settings, context) if wants_reader else None
     executor = Executor(
-        context, reader, model.vocabulary, batch_tokens=settings.batch_tokens, joined_calls=settings.joined_calls
+        context,
+        reader,
+        model.vocabulary,
+        batch_tokens=settings.batch_tokens,
+        joined_calls=settings.joined_calls,
     )
     tile = flash_tile(flash_attention, on_gpu=on_gpu)
     costs = settings.costs or calibrate(context, flash_tile=tile, batch_tokens=settings.batch_tokens)

@@ -45,11 +45,12 @@ class Headroom:
     `MISSES` of the gaps miss. (A stochastic approximation of a quantile: Robbins and Monro, 1951.)
     """
 
-    MISSES = 0.004
+    MISSES = 0.006
     """Share of gaps that may be longer than their target."""
     STEP = 0.02
     """What one missed gap adds."""
-    LEAST, MOST = 1.02, 2.0
+    LEAST, MOST = 1.02, 1.5
+    """Beyond that, gaps that miss are hiccups of the machine, and more would only make reading slower."""
 
     def __init__(self) -> None:
         self.factor = 1.1
@@ -111,7 +112,7 @@ class Adaptive:
                 return Plan(chunks=self._interruptible_chunk(first, LONGEST_PIECE_S))
             return Plan(chunks=self._read(reading, self._piece_s(first)))
         # All of them: those whose first tokens come meanwhile decode in the next step too, but are few.
-        decode_s = self._shortest_gap_s
+        decode_s = self._decode_s(writing, interrupting=is_interruptible)
         if is_interruptible:
             least_s = LEAST_READING * decode_s
         else:
@@ -132,7 +133,7 @@ class Adaptive:
     def due_s(self, admitted: Listing[Sequence]) -> float:
         """When reading has to be interrupted so that no answer's next token is late."""
         writing = _writing(admitted)
-        return min(map(self._latest_s, writing), default=math.inf) - self._decode_s(writing)
+        return min(map(self._latest_s, writing), default=math.inf) - self._decode_s(writing, interrupting=True)
 
     def note_read(self, sequence: Sequence, took_s: float) -> None:
         """So much time was spent on reading a prompt."""
@@ -170,8 +171,8 @@ class Adaptive:
         )
         return (Chunk(first.id, start, length, interruptible=True),)
 
-    def _decode_s(self, writing: Listing[Sequence]) -> float:
-        return self._costs.decode_s([s.computed_tokens + 1 for s in writing])
+    def _decode_s(self, writing: Listing[Sequence], *, interrupting: bool = False) -> float:
+        return self._costs.decode_s([s.computed_tokens + 1 for s in writing], interrupting=interrupting)
 
     def _piece_s(self, first: Sequence) -> float:
         """How long a step may read where nobody writes: as short as reads at nearly the best rate."""

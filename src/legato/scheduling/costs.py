@@ -72,6 +72,8 @@ class Work:
     """Of each sequence that decodes, its tokens so far."""
     chunks: tuple[tuple[int, int], ...] = ()
     """Of each chunk, where it starts and how many tokens it has."""
+    interrupting: bool = False
+    """It decodes while a call that reads is interrupted, whose threads and caches are in the way."""
 
 
 class CostModel:
@@ -79,12 +81,15 @@ class CostModel:
 
     Args:
         coefficients: What is known beforehand; it is trusted where calls say nothing else.
+        interrupting: A guess at how many times as long a decode takes that interrupts.
     """
 
-    def __init__(self, coefficients: Coefficients) -> None:
+    def __init__(self, coefficients: Coefficients, *, interrupting: float = 1.2) -> None:
         self._tile = max(1, coefficients.tile_rows)
         c = coefficients
-        self._decode = _Kind((c.decode_call_s, c.decode_sequence_s, c.decode_depth_s))
+        decode = (c.decode_call_s, c.decode_sequence_s, c.decode_depth_s)
+        self._decode = _Kind(decode)
+        self._interrupting = _Kind(tuple(interrupting * cost_s for cost_s in decode))
         self._prefill = _Kind(
             (c.prefill_call_s, c.prefill_depth_s, c.prefill_token_s, c.prefill_pair_s, c.loose_pair_s)
         )
@@ -97,15 +102,21 @@ class CostModel:
 
     def predict(self, work: Work) -> float:
         """Seconds that a call will take."""
-        decode_s = self._decode.predict(_decode_features(work.depths)) if work.depths else 0.0
+        decode_s = self.decode_s(work.depths, interrupting=work.interrupting)
         prefill_s = sum(self._prefill.predict(self._chunk_features(*chunk)) for chunk in work.chunks)
         if work.depths and work.chunks and self._joined_ratios:
             return (decode_s + prefill_s) * statistics.median(self._joined_ratios)
         return decode_s + prefill_s
 
-    def decode_s(self, depths: Sequence[int]) -> float:
-        """Seconds that decoding sequences of these depths takes."""
-        return self._decode.predict(_decode_features(depths)) if depths else 0.0
+    def decode_s(self, depths: Sequence[int], *, interrupting: bool = False) -> float:
+        """Seconds that decoding sequences of these depths takes.
+
+        Args:
+            depths: Of each, its tokens so far.
+            interrupting: While a call that reads is interrupted.
+        """
+        kind = self._interrupting if interrupting else self._decode
+        return kind.predict(_decode_features(depths)) if depths else 0.0
 
     def chunk_s(self, start: int, tokens: int) -> float:
         """Seconds that reading a chunk takes."""
@@ -139,7 +150,8 @@ class CostModel:
             if alone_s > 0:
                 self._joined_ratios.append(took_s / alone_s)
         elif work.depths:
-            self._decode.observe(_decode_features(work.depths), took_s)
+            kind = self._interrupting if work.interrupting else self._decode
+            kind.observe(_decode_features(work.depths), took_s)
         elif len(work.chunks) == 1:
             self._prefill.observe(self._chunk_features(*work.chunks[0]), took_s)
 
