@@ -15,8 +15,8 @@ import pytest
 from tests.support.asking import MODEL
 from tests.support.server import LegatoProcess
 
-BOOK = "It was a dark night, and the rain fell on the roofs of the old town by the river. " * 60
-"""More than 1,000 tokens: some seconds."""
+BOOK = "It was a dark night, and the rain fell on the roofs of the old town by the river. " * 30
+"""More than 500 tokens: some seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_answers_and_questions_go_on_while_a_book_is_read(steady: LegatoProcess)
     assert ended[-1] == "book"
     reading = [step for step in steps(steady, since) if step["chunks"]]
     slices = [step for step in reading if step["predicted_ms"] is None]
-    assert len(slices) > 10, "calls were interrupted"
+    assert len(slices) > 5, "calls were interrupted"
     alone = [asyncio.run(ask("alone", prompt, tokens, 0)) for prompt, tokens in (("2 + 2 =", 4), (BOOK, 8))]
     assert [together[2], together[1]] == alone
 

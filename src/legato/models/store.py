@@ -133,7 +133,10 @@ class ModelStore:
             name: What it was called.
         """
         path = self._converted_path(name)
-        return _converted_model(path) if path.is_file() else None
+        try:
+            return _converted_model(path) if path.is_file() else None
+        except OSError:  # no name that a file can have
+            return None
 
     def add_converted(
         self,

@@ -98,11 +98,17 @@ class Adaptive:
             admitted: Those that hold KV cells.
             now_s: When the step begins.
         """
-        writing = _writing(admitted)
-        reading = self._turns.order([s for s in admitted if s.phase is Phase.PREFILL])
+        writing: list[Sequence] = []
+        reading: list[Sequence] = []
+        for sequence in admitted:  # by their counts, not their phases: this is done for all of them in every step
+            if sequence.unread_tokens:
+                reading.append(sequence)
+            elif not sequence.in_reader:
+                writing.append(sequence)
         self._shortest_gap_s = self._decode_s(writing)
         if not reading:
             return Plan(decodes=_ids(writing), shortest_gap_s=self._shortest_gap_s)
+        reading = self._turns.order(reading)
         first = reading[0]
         is_interruptible = self._reads_interruptibly(first, admitted)
         if not is_interruptible:
@@ -120,9 +126,10 @@ class Adaptive:
         shortest_s = self._shortest_gap_s = (decode_s + least_s) * self._headroom.factor
         gap_s = max(shortest_s, min(map(self._target_s, writing))) / self._headroom.factor
         # Whoever can't wait for another gap decodes together with whoever is due, so that they keep step.
-        due = [s for s in writing if self._latest_s(s) < now_s + decode_s + gap_s]
+        latest_s = [self._latest_s(s) for s in writing]
+        due = [s for s, at_s in zip(writing, latest_s, strict=True) if at_s < now_s + decode_s + gap_s]
         if is_interruptible:
-            if min(map(self._latest_s, writing)) > now_s + decode_s + EARLY * gap_s:
+            if min(latest_s) > now_s + decode_s + EARLY * gap_s:
                 due = []
             piece_s = min(LONGEST_PIECE_S, NODE_SHARE * gap_s / self._node_share)
             chunks = self._interruptible_chunk(first, piece_s)
@@ -169,7 +176,7 @@ class Adaptive:
         length = max(
             self._costs.longest_chunk(start, piece_s, most), min(max(LEAST_CHUNK, self._costs.tile_rows), most)
         )
-        return (Chunk(first.id, start, length, interruptible=True),)
+        return (Chunk(first.id, start, _without_scraps(length, first.unread_tokens), interruptible=True),)
 
     def _decode_s(self, writing: Listing[Sequence], *, interrupting: bool = False) -> float:
         return self._costs.decode_s([s.computed_tokens + 1 for s in writing], interrupting=interrupting)
@@ -193,11 +200,11 @@ class Adaptive:
         room = self._step_tokens
         for sequence in reading:
             start, unread = sequence.computed_tokens, sequence.unread_tokens
-            least = min(LEAST_CHUNK, unread, room)
             length = self._costs.longest_chunk(start, budget_s, min(unread, room))
             if not chunks:
-                length = max(length, least)
-            if length < least or not length:
+                length = max(length, min(LEAST_CHUNK, unread))
+            length = _without_scraps(length, unread)
+            if not 0 < length <= room:
                 break
             took_s = self._costs.chunk_s(start, length)
             chunks.append(Chunk(sequence.id, start, length))
@@ -206,6 +213,18 @@ class Adaptive:
             if length == unread:
                 budget_s = min(budget_s, self._target_s(sequence) / self._headroom.factor - self._shortest_gap_s)
         return tuple(chunks)
+
+
+def _without_scraps(length: int, unread: int) -> int:
+    """About as many tokens, so that neither they nor what is left of the prompt are fewer than `LEAST_CHUNK`; or none.
+
+    Scraps cost more a token, and the library rounds a single token's results in another way.
+    """
+    if length < min(LEAST_CHUNK, unread):
+        return 0
+    if unread - length >= LEAST_CHUNK or unread == length:
+        return length
+    return unread if unread < 2 * LEAST_CHUNK else unread - LEAST_CHUNK
 
 
 def _writing(admitted: Listing[Sequence]) -> list[Sequence]:

@@ -39,6 +39,9 @@ class ReadingTurns:
         Args:
             reading: Those that are being read.
         """
+        if len(reading) == 1 and self._given_s.keys() == {reading[0].client}:
+            self._overtaking = set()
+            return list(reading)  # the usual case
         by_client: dict[str | None, list[Sequence]] = {}
         for sequence in sorted(reading, key=_age):
             by_client.setdefault(sequence.client, []).append(sequence)
