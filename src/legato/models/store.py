@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from legato.models.reference import Reference
 
 _FOLDER_VARIABLE: Final = "LEGATO_MODELS_DIR"
-_CONVERTED_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
+_CONVERTED_NAME: Final = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
 
 
 def default_store() -> ModelStore:
@@ -133,10 +133,7 @@ class ModelStore:
             name: What it was called.
         """
         path = self._converted_path(name)
-        try:
-            return _converted_model(path) if path.is_file() else None
-        except OSError:  # no name that a file can have
-            return None
+        return _converted_model(path) if _CONVERTED_NAME.fullmatch(name) and path.is_file() else None
 
     def add_converted(
         self,
@@ -158,7 +155,9 @@ class ModelStore:
             The model; its file is a whole GGUF file.
         """
         if not _CONVERTED_NAME.fullmatch(name) or name in self._catalogue:
-            raise LegatoError(f"{name!r} cannot name a converted model; use letters, digits, dots, - and _.")
+            raise LegatoError(
+                f"{name!r} cannot name a converted model; use at most 200 letters, digits, dots, - and _."
+            )
         path = self._converted_path(name)
         with disk_failures(self._root), pulling(self._locks, name, progress or _say_nothing):
             path.parent.mkdir(parents=True, exist_ok=True)
