@@ -12,7 +12,7 @@ def main() -> None:
     save("overhead", overhead.measure(15, 120))
     save("telemetry", [*telemetry.measure(15, 120), telemetry.cost()])
     save("agreement", agreement.measure(200))
-    scheduling.measure(["reading", "groups", "alone", "background", "planning"], 2)
+    scheduling.measure(["reading", "groups", "ways", "attention", "alone", "background", "planning"], 2)
     peers.measure(["solo", "interference", "cache"], 3)
 
 

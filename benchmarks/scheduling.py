@@ -1,6 +1,6 @@
 """How running answers fare while prompts are read, beside llama.cpp's own server on the same file, in one run.
 
-python -m benchmarks.scheduling [reading|groups|alone|background|trace|planning …] [--rounds 2] [--trace FILE]
+python -m benchmarks.scheduling [reading|groups|ways|attention|alone|background|trace|planning …] [--rounds 2] [--trace FILE]
 
 `legato tune` chooses Legato's configuration if it was run before; no flag is set by hand but the number of sequences.
 """
@@ -120,32 +120,80 @@ def reading(bench: Bench) -> list[Figure]:
 
 
 def groups(bench: Bench) -> list[Figure]:
-    """Several chats and long prompts at once, at the usual target and at the lowest that a step allows."""
+    """Several chats and long prompts at once, at the usual target and at a low one: 1.5 times their decodes."""
     figures: list[Figure] = []
     with running(legato("Legato", bench.model, "--parallel", "10")) as server:
         run(server.port, [bench.stream("warm up", 100, 30)])
         for chats, documents in ((4, 2), (8, 1)):
-            for asked_ms in (None, 1):
-                shares, worst, possible = [], [], []
+            alone = [bench.stream(f"{chats} chats alone {i}", 30, 40) for i in range(chats)]
+            run(server.port, alone)
+            decode_s = statistics.median(gap for chat in alone for gap in chat.gaps_s[10:])
+            for target_s in (TARGET_S, 1.5 * decode_s):
+                shares, worst = [], []
                 for number in range(bench.rounds):
-                    more = {"gap_target_ms": asked_ms} if asked_ms else {}
-                    name = f"{chats} {asked_ms} {number}"
+                    name = f"{chats} {target_s} {number}"
+                    more = {"gap_target_ms": 1000 * target_s}
                     talking = [bench.stream(f"chat {name} {i}", 30, 7000, **more) for i in range(chats)]
                     reading = [bench.stream(f"document {name} {i}", 2000, 4, after_s=5.0) for i in range(documents)]
                     run(server.port, [*talking, *reading], until=reading, timeout_s=600)
                     begun, ended = reading[0].sent_s, max(d.times_s[0] for d in reading)
                     gaps = [gap for chat in talking for gap in gaps_between(chat, begun, ended)]
-                    limit_s = max(TARGET_S, 0) if asked_ms is None else 1.1 * statistics.median(gaps)
-                    possible.append(1000 * limit_s)
-                    shares.append(share_within(gaps, limit_s))
-                    worst.append(max(gaps) / limit_s)
-                target = "a target of 100 ms" if asked_ms is None else "the lowest possible target"
-                what = f"{chats} chats, {documents} documents, {target}"
+                    shares.append(share_within(gaps, target_s))
+                    worst.append(max(gaps) / target_s)
+                what = f"{chats} chats, {documents} documents, target {1000 * target_s:.0f} ms"
                 figures += [
-                    figure(f"{what}: the target", possible, "ms"),
                     figure(f"{what}: gaps within it", shares, "%", ">= 99"),
                     figure(f"{what}: longest gap over it", worst, "", "<= 1.5"),
                 ]
+    return figures
+
+
+def ways(bench: Bench) -> list[Figure]:
+    """2,000 tokens beside a chat: interrupted, in pieces, whole; and what a shorter or a longer gap target costs."""
+    figures: list[Figure] = []
+    targets = [
+        legato("interrupted", bench.model),
+        legato("in pieces that fit", bench.model, "--no-interruptible"),
+        legato("whole", bench.model, "--policy", "whole"),
+    ]
+    for target in targets:
+        with running(target) as server:
+            run(server.port, [bench.stream("warm up", 100, 30)])
+            for target_ms in (50, 100, 200, 400) if target.name == "interrupted" else (100,):
+                times, worst, tails = [], [], []
+                for number in range(bench.rounds):
+                    chat = bench.stream(f"chat {number}", 40, 7000, gap_target_ms=target_ms)
+                    document = bench.stream(f"{target.name} {target_ms} {number}", 2000, 2, after_s=3.0)
+                    run(server.port, [chat, document], until=[document], timeout_s=600)
+                    gaps = sorted(gaps_between(chat, document.sent_s, document.times_s[0]))
+                    times.append(document.ttft_s)
+                    tails.append(1000 * percentile(gaps, 99))
+                    worst.append(1000 * gaps[-1])
+                what = f"{target.name}, target {target_ms} ms"
+                figures += [
+                    figure(f"{what}: 2,000 tokens read in", times, "s"),
+                    figure(f"{what}: 99th percentile of the chat's gaps", tails, "ms"),
+                    figure(f"{what}: longest gap", worst, "ms"),
+                ]
+    return figures
+
+
+def attention(bench: Bench) -> list[Figure]:
+    """FlashAttention off and on: reading 2,000 tokens whole, then decodes at that depth."""
+    figures: list[Figure] = []
+    for choice in ("off", "on"):
+        with running(legato(choice, bench.model, "--policy", "whole", "--flash-attention", choice)) as server:
+            run(server.port, [bench.stream("warm up", 100, 30)])
+            rates, decodes = [], []
+            for number in range(bench.rounds):
+                document = bench.stream(f"{choice} {number}", 2000, 30)
+                run(server.port, [document])
+                rates.append(2000 / document.ttft_s)
+                decodes.append(1000 * statistics.median(document.gaps_s))
+        figures += [
+            figure(f"FlashAttention {choice}: reading", rates, "/s"),
+            figure(f"FlashAttention {choice}: a decode at that depth", decodes, "ms"),
+        ]
     return figures
 
 
@@ -321,6 +369,8 @@ def figure(what: str, values: list[float], unit: str, goal: str = "") -> Figure:
 CASES: dict[str, Callable[[Bench], list[Figure]]] = {
     "reading": reading,
     "groups": groups,
+    "ways": ways,
+    "attention": attention,
     "alone": alone,
     "background": background,
     "trace": trace,

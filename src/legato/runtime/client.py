@@ -473,6 +473,8 @@ class EngineClient:
             request.timeline.load_s += now - max(self._not_ready_since_s, request.timeline.arrived_s)
             self._send(request)
         self._ready_since_s = now
+        # The next worker need not calibrate again.
+        self._settings = msgspec.structs.replace(self._settings, costs=message.model.costs)
         if not isinstance(self._state, StoppedState):
             self._set_state(ReadyState(message.model, message.load_s))
 

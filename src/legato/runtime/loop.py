@@ -57,6 +57,9 @@ class Mailbox(Protocol):
 class EngineLoop:
     """Continuous batching over one context.
 
+    One method calls another while a call of the library is open: the library asks `at_node` between the nodes of the
+    graph that reads a long prompt, and whole steps of the others run inside that question.
+
     Args:
         mailbox: Where requests come from and reports go to.
         context: Whose cells the requests share.
@@ -65,9 +68,6 @@ class EngineLoop:
         configuration: How steps are planned at first.
         limits: What can't be changed while running.
     """
-
-    # One method calls another while a call of the library is open: `_at_node` is asked by the library between the nodes
-    # of the graph that reads a long prompt, and runs whole steps of the others in there.
 
     def __init__(
         self,
@@ -210,8 +210,7 @@ class EngineLoop:
 
     def _hand_over(self, request_id: int) -> None:
         """Move a prompt's KV state into its slot, right after the others had their tokens."""
-        now_s = time.monotonic()
-        decodes = self._scheduler.plan(now_s).decodes
+        decodes = self._scheduler.plan(time.monotonic()).decodes
         if decodes:
             self._run(Plan(decodes=decodes))
         try:
