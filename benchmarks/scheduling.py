@@ -1,6 +1,6 @@
 """How running answers fare while prompts are read, beside llama.cpp's own server on the same file, in one run.
 
-python -m benchmarks.scheduling [reading|groups|ways|attention|alone|background|trace|planning …] [--rounds 2] [--trace FILE]
+python -m benchmarks.scheduling [reading|groups|ways|attention|alone|background|trace|planning …] [--rounds 2]
 
 `legato tune` chooses Legato's configuration if it was run before; no flag is set by hand but the number of sequences.
 """
