@@ -25,6 +25,7 @@ from pydantic_settings import (
 
 from legato.engine.choices import FlashAttention, KvType
 from legato.errors import LegatoError
+from legato.kv.slots import CacheScope
 from legato.models.catalogue import DEFAULT_MODEL
 from legato.scheduling.policies import PolicyName
 
@@ -164,6 +165,23 @@ class Settings(BaseSettings):
     cors_origins: Texts = Field((), description="Web origins whose pages may call the API, such as https://chat.home.")
     max_body_mib: float = Field(8.0, gt=0, le=1024, description="Largest request body, in MiB.")
     grace: float = Field(10.0, ge=0, le=3600, description="Seconds that running answers get when the server stops.")
+    cache_scope: CacheScope = Field(
+        "server",
+        description="Whose remembered prompts a request may begin with: everybody's (server), those of its own API key "
+        "(key), or none (off). Who shares them can tell from the time to the first token what others have sent.",
+    )
+    cache_memory_mib: float | None = Field(
+        None, ge=0, description="Memory for remembered prompts, in MiB; an eighth of what is free, at most 4096."
+    )
+    cache_disk_mib: float | None = Field(
+        None,
+        ge=0,
+        description="Disk space for remembered prompts, which survive restarts, in MiB; a tenth of what is free, at "
+        "most 8192. 0 keeps none there.",
+    )
+    cache_dir: str | None = Field(
+        None, description="Folder of remembered prompts, which only you can read; in your cache folder, if left out."
+    )
     history: str | None = Field(
         None, description="SQLite file that remembers ended requests; off for none; in your state folder, if left out."
     )

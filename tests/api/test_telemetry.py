@@ -44,7 +44,8 @@ def test_an_answer_is_found_by_the_id_in_its_body(server: LegatoProcess, api: An
     assert (found["id"], found["endpoint"], found["end"]) == (answer_id, api, "length")
     assert len(found["token_ms"]) == found["timings"]["decode_tokens"] == 4
     assert found["token_ms"][0] == pytest.approx(found["timings"]["ttft_ms"], abs=0.01)
-    assert sum(chunk["tokens"] for chunk in found["chunks"]) == found["prompt_tokens"]
+    tokens_read = sum(chunk["tokens"] for chunk in found["chunks"])
+    assert tokens_read + found["timings"]["cached_tokens"] == found["prompt_tokens"]
     assert body["verdict"]["sentences"]
     assert "Hi" not in json.dumps(body["request"])
 

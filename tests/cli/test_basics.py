@@ -8,7 +8,8 @@ from legato import __version__
 from tests.support.command import run_legato
 
 COMMANDS = [
-    "serve", "chat", "pull", "list", "rm", "convert", "tune", "requests", "explain", "top", "bench", "doctor",
+    "serve", "chat", "pull", "list", "rm", "convert", "tune", "requests", "explain", "top", "bench", "cache",
+    "doctor",
 ]  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,48 +11,53 @@ from hypothesis import strategies as st
 from legato.kv.slots import KvSlots
 
 
+@dataclass
+class Nobody:
+    """A request that has begun nothing."""
+
+    id: int = 0
+    computed_tokens: int = 0
+    in_reader: bool = False
+    recall: object | None = None
+    background: bool = False
+
+
+def lend(slots: KvSlots) -> int | None:
+    lease = slots.acquire(Nobody(), 0.0)
+    return None if lease is None else lease.slot
+
+
 def test_every_sequence_is_lent_once_and_then_none() -> None:
     slots = KvSlots(3, 256)
-    assert [slots.acquire() for _ in range(5)] == [0, 1, 2, None, None]
+    assert [lend(slots) for _ in range(5)] == [0, 1, 2, None, None]
     assert slots.free == 0
 
 
 def test_the_lowest_free_number_comes_first() -> None:
     slots = KvSlots(5, 256)
     for _ in range(5):
-        slots.acquire()
+        lend(slots)
     for sequence in (3, 1, 4):
         slots.release(sequence)
-    assert [slots.acquire() for _ in range(3)] == [1, 3, 4]
+    assert [lend(slots) for _ in range(3)] == [1, 3, 4]
 
 
 def test_it_says_what_the_context_has() -> None:
     slots = KvSlots(3, 256)
-    slots.acquire()
+    lend(slots)
     assert (slots.sequences, slots.cells_per_sequence, slots.free) == (3, 256, 2)
 
 
 @pytest.mark.parametrize("sequence", [0, 2, 3, -1, 10**9])
 def test_what_was_not_lent_cannot_be_given_back(sequence: int) -> None:
     slots = KvSlots(3, 256)
-    slots.acquire()
-    slots.acquire()
+    lend(slots)
+    lend(slots)
     slots.release(0)
     with pytest.raises(ValueError, match=f"sequence {sequence} was not lent"):
         slots.release(sequence)
     assert slots.free == 2
-    assert [slots.acquire() for _ in range(3)] == [0, 2, None]
-
-
-@pytest.mark.parametrize(("prompt_tokens", "fits"), [(0, True), (1, True), (255, True), (256, False), (10**9, False)])
-def test_a_prompt_needs_a_cell_more_for_the_answer(prompt_tokens: int, fits: bool) -> None:
-    assert KvSlots(1, 256).can_ever_hold(prompt_tokens) is fits
-
-
-def test_whether_a_prompt_fits_does_not_depend_on_what_is_free() -> None:
-    slots = KvSlots(1, 256)
-    slots.acquire()
-    assert slots.can_ever_hold(100)
+    assert [lend(slots) for _ in range(3)] == [0, 2, None]
 
 
 @given(sequences=st.integers(1, 8), moves=st.lists(st.none() | st.integers(0, 7), max_size=50))
@@ -59,7 +66,7 @@ def test_no_sequence_is_ever_lent_to_two(sequences: int, moves: list[int | None]
     lent: list[int] = []
     for move in moves:
         if move is None:
-            sequence = slots.acquire()
+            sequence = lend(slots)
             assert sequence == min(set(range(sequences)) - set(lent), default=None)
             if sequence is not None:
                 lent.append(sequence)

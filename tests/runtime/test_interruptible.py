@@ -21,8 +21,8 @@ BOOK = "It was a dark night, and the rain fell on the roofs of the old town by t
 
 @pytest.fixture(scope="module")
 def steady(model_path: Path) -> Iterator[LegatoProcess]:
-    """A server of its own: its steps are looked at."""
-    with LegatoProcess("smollm2", "--parallel", "3", "--ctx", "4096") as server:
+    """A server of its own: its steps are looked at, and prompts are read again and again."""
+    with LegatoProcess("smollm2", "--parallel", "3", "--ctx", "4096", "--cache-scope", "off") as server:
         server.wait_ready()
         yield server
 

@@ -181,7 +181,8 @@ class Run:
 
     def _cancel(self, i: int) -> None:
         held = self._requests[i].slot
-        assert self.scheduler.cancel(i) == held
+        released = self.scheduler.cancel(i)
+        assert (released.slot if released is not None else None) == held
         self._end(i, "cancelled")
 
     def _end(self, i: int, how: str) -> None:
@@ -216,9 +217,8 @@ class Run:
 
     def _admit(self) -> None:
         admission = self.scheduler.admit(self.now_s)
-        self.admitted += [request.id for request in admission.admitted]
-        assert len(admission.freed) == len(admission.preempted)
-        for request in admission.preempted:
+        self.admitted += [request.id for request, _ in admission.admitted]
+        for request in (released.sequence for released in admission.preempted):
             self.preempted[request.id] += 1
             self._to_read[request.id] = request.prompt_tokens + max(0, self.written[request.id] - 1)
             self._read[request.id] = 0
@@ -255,7 +255,8 @@ class Run:
             self.token_times_s[i].append(self.now_s)
         finished = [i for i in committed if self.written[i] >= self._answer_length(i)]
         held = [self._requests[i].slot for i in finished]
-        assert self.scheduler.commit(part, Outcome(committed, finished), self.now_s) == held
+        released = self.scheduler.commit(part, Outcome(committed, finished), self.now_s)
+        assert [one.slot for one in released] == held
         for i in finished:
             self._end(i, "finished")
         for chunk in part.chunks:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from legato.errors import LegatoError
 from legato.kv.slots import KvSlots
 from legato.scheduling.policies import Chunked, Whole
-from legato.scheduling.scheduler import NeverFitsError, Scheduler
+from legato.scheduling.scheduler import NeverFitsError, Released, Scheduler
 from legato.scheduling.state import Chunk, Outcome, Phase, Plan, Sequence
 
 CELLS = 100
@@ -40,6 +40,10 @@ def test_a_prompt_that_can_never_fit_is_refused(scheduler: Scheduler, prompt_tok
     assert scheduler.queued == 0
 
 
+def slot_of(released: Released | None) -> int | None:
+    return None if released is None else released.slot
+
+
 def test_the_refusal_is_one_that_people_can_read() -> None:
     assert issubclass(NeverFitsError, LegatoError)
 
@@ -68,7 +72,7 @@ def test_admission_hands_out_all_slots_and_says_to_whom(scheduler: Scheduler) ->
     first, second, third = (Sequence(i, 5, 5) for i in (7, 8, 9))
     for sequence in (first, second, third):
         scheduler.add(sequence)
-    assert scheduler.admit(0.0).admitted == [first, second]
+    assert [s for s, _ in scheduler.admit(0.0).admitted] == [first, second]
     assert (first.slot, second.slot, third.slot) == (0, 1, None)
     assert (scheduler.running, scheduler.queued) == (2, 1)
     assert scheduler.admit(0.0).admitted == []
@@ -79,8 +83,8 @@ def test_a_freed_slot_goes_to_whom_waited_longest(scheduler: Scheduler) -> None:
     for i in (7, 8, 9, 10):
         scheduler.add(Sequence(i, 5, 5))
     scheduler.admit(0.0)
-    assert scheduler.cancel(8) == 1
-    assert [(s.id, s.slot) for s in scheduler.admit(0.0).admitted] == [(9, 1)]
+    assert slot_of(scheduler.cancel(8)) == 1
+    assert [(s.id, lease.slot) for s, lease in scheduler.admit(0.0).admitted] == [(9, 1)]
 
 
 def test_speculation_may_commit_several_tokens(scheduler: Scheduler) -> None:
@@ -101,9 +105,9 @@ def test_a_plan_can_be_committed_in_parts(scheduler: Scheduler, pool: KvSlots) -
     scheduler.admit(0.0)
     plan = scheduler.plan(0.0)
     assert plan == Plan((1,), (Chunk(2, 0, 10),))
-    assert scheduler.commit(Plan(decodes=plan.decodes), Outcome({1: 1}, [1]), 0.0) == [0]
+    assert [r.slot for r in scheduler.commit(Plan(decodes=plan.decodes), Outcome({1: 1}, [1]), 0.0)] == [0]
     assert scheduler[2].computed_tokens == 0
-    assert scheduler.commit(Plan(chunks=plan.chunks), Outcome(), 0.0) == []
+    assert [r.slot for r in scheduler.commit(Plan(chunks=plan.chunks), Outcome(), 0.0)] == []
     assert scheduler[2].computed_tokens == 10
     assert pool.free == 1
 
@@ -113,7 +117,7 @@ def test_finishing_frees_the_slots_and_says_which(scheduler: Scheduler, pool: Kv
     scheduler.add(Sequence(2, 5, 20))
     scheduler.admit(0.0)
     plan = scheduler.plan(0.0)
-    assert scheduler.commit(plan, Outcome({1: 1, 2: 1}, [2, 1]), 0.0) == [1, 0]
+    assert [r.slot for r in scheduler.commit(plan, Outcome({1: 1, 2: 1}, [2, 1]), 0.0)] == [1, 0]
     assert (scheduler.running, pool.free) == (0, 2)
 
 
@@ -128,7 +132,7 @@ def test_a_queued_request_can_be_cancelled(scheduler: Scheduler, pool: KvSlots) 
 def test_a_request_can_be_cancelled_while_its_prompt_is_read(scheduler: Scheduler, pool: KvSlots) -> None:
     scheduler.add(Sequence(1, 50, 5))
     step(scheduler)
-    assert scheduler.cancel(1) == 0
+    assert slot_of(scheduler.cancel(1)) == 0
     assert (scheduler.running, pool.free) == (0, 2)
     assert not scheduler.plan(0.0)
 
@@ -137,7 +141,7 @@ def test_a_request_can_be_cancelled_while_it_decodes(scheduler: Scheduler, pool:
     scheduler.add(Sequence(1, 5, 5))
     step(scheduler, committed={1: 1})
     assert scheduler[1].phase is Phase.DECODE
-    assert scheduler.cancel(1) == 0
+    assert slot_of(scheduler.cancel(1)) == 0
     assert (scheduler.running, pool.free) == (0, 2)
 
 
@@ -146,7 +150,7 @@ def test_cancelling_twice_or_a_stranger_changes_nothing(scheduler: Scheduler, po
     scheduler.admit(0.0)
     assert scheduler.cancel(99) is None
     assert scheduler.running == 1
-    assert scheduler.cancel(1) == 0
+    assert slot_of(scheduler.cancel(1)) == 0
     assert scheduler.cancel(1) is None
     assert pool.free == 2
 

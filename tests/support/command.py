@@ -22,7 +22,14 @@ def run_legato(
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,
         # Wide and without colours, so that tables and usage texts are not wrapped in the middle of words.
-        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "LEGATO_HISTORY": "off", **(environment or {})},
+        env={
+            **os.environ,
+            "COLUMNS": "200",
+            "NO_COLOR": "1",
+            "LEGATO_HISTORY": "off",
+            "LEGATO_CACHE_DISK_MIB": "0",
+            **(environment or {}),
+        },
         cwd=folder,
         timeout=TIMEOUT_S,
         check=False,

@@ -33,7 +33,7 @@ class LegatoProcess:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._command = [sys.executable, "-m", "legato", "serve", *arguments, "--port", str(self.port)]
-        self._environment = {**os.environ, "LEGATO_HISTORY": "off", **(environment or {})}
+        self._environment = {**os.environ, "LEGATO_HISTORY": "off", "LEGATO_CACHE_DISK_MIB": "0", **(environment or {})}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._process: subprocess.Popen[bytes] | None = None
 

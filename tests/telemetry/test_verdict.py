@@ -140,7 +140,7 @@ def test_what_was_cached_is_said() -> None:
             prefill_parts=Parts(own_prefill_ms=3000.0),
         )
     )
-    assert "3,000 of the 4,000 prompt tokens were known already and not read again." in found.sentences
+    assert "3,000 of 4,000 prompt tokens were remembered." in found.sentences
     assert found.advice == ["shorter_prompt"]
 
 
@@ -365,7 +365,7 @@ def test_an_answer_of_no_token() -> None:
 def test_a_prompt_that_was_cached_whole() -> None:
     found = verdict(a_record(prefill_ms=40.0, prefill_tokens=0, cached_tokens=1, prefill_tokens_per_second=None))
     assert "all of which was cached" in found.sentences[0]
-    assert "1 of the 1 prompt token was known already and not read again." in found.sentences
+    assert "1 of 1 prompt token was remembered." in found.sentences
 
 
 def test_no_time_at_all() -> None:

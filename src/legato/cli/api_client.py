@@ -1,4 +1,4 @@
-"""What a running server says about its requests, over HTTP."""
+"""What a running server says about its requests and what it remembers, over HTTP."""
 
 from __future__ import annotations
 
@@ -62,6 +62,65 @@ class Status(msgspec.Struct):
     utilisation: Utilisation = msgspec.field(default_factory=Utilisation)
 
 
+class CacheTier(msgspec.Struct):
+    """How much is remembered in one place. Bytes are of states outside the cells."""
+
+    entries: int
+    tokens: int
+    bytes: int = 0
+    budget_bytes: int = 0
+
+
+class CacheTiers(msgspec.Struct):
+    """How much is remembered in each place, for all clients together."""
+
+    live: CacheTier
+    """In cells that no request holds."""
+    memory: CacheTier
+    disk: CacheTier
+
+
+class RememberedPrompt(msgspec.Struct):
+    """Something that is remembered, without its content."""
+
+    id: str
+    """Empty for what is in the cells of a sequence."""
+    scope: str
+    """Whose; empty for everybody's."""
+    tokens: int
+    bytes: int
+    """Of its state outside the cells."""
+    hits: int
+    """Requests that began with it."""
+    unused_s: float
+    """Since when nobody has used it."""
+    places: list[str]
+    pinned: bool
+
+
+class Cache(msgspec.Struct):
+    """What is remembered, what was used last first."""
+
+    scope: str
+    """Whose remembered prompts a request may begin with: everybody's (server), its own key's (key), nobody's (off)."""
+    tiers: CacheTiers
+    entries: list[RememberedPrompt]
+    """Those that this key may see."""
+
+
+class Freed(msgspec.Struct):
+    """What is not remembered any more."""
+
+    entries: int
+    tokens: int
+    bytes: int
+    """In memory and on disk together."""
+
+
+class _Cleared(msgspec.Struct):
+    freed: Freed
+
+
 class ApiClient:
     """Asks one server; a context that ends its connections.
 
@@ -116,9 +175,30 @@ class ApiClient:
         """The server as it is now."""
         return self._decoded(self._get("/api/status", {}), Status)
 
+    def cache(self) -> Cache:
+        """What is remembered."""
+        return self._decoded(self.cache_json(), Cache)
+
+    def cache_json(self) -> bytes:
+        """The same as the server's JSON."""
+        return self._get("/api/cache", {})
+
+    def clear_cache(self, entry: str | None) -> Freed:
+        """Forget one entry, by the beginning of its id, or all of them for None."""
+        path = "/api/cache" if entry is None else f"/api/cache/{_path_part(entry)}"
+        return self._decoded(self._ask("DELETE", path), _Cleared).freed
+
+    def pin(self, entry: str, *, pinned: bool) -> RememberedPrompt:
+        """Pin an entry, by the beginning of its id, or let it go again."""
+        path = f"/api/cache/{_path_part(entry)}/pin"
+        return self._decoded(self._ask("PUT" if pinned else "DELETE", path), RememberedPrompt)
+
     def _get(self, path: str, parameters: dict[str, str | float]) -> bytes:
+        return self._ask("GET", path, parameters)
+
+    def _ask(self, method: str, path: str, parameters: dict[str, str | float] | None = None) -> bytes:
         try:
-            response = self._http.get(path, params=parameters)
+            response = self._http.request(method, path, params=parameters)
         except httpx.TimeoutException as error:
             raise LegatoError(f"The server at {plain(self.base_url)} does not answer in time.") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -143,6 +223,11 @@ class ApiClient:
                 f"The server at {plain(self.base_url)} answered, but not as this version of Legato does: "
                 f"{plain(str(error))}."
             ) from error
+
+
+def _path_part(text: str) -> str:
+    """A text as one part of a path, its dots spelt out too: "." alone would be left out, and ".." go up."""
+    return quote(text, safe="").replace(".", "%2E")
 
 
 def readable_json(body: bytes) -> str:

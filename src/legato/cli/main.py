@@ -10,6 +10,7 @@ import typer
 from legato import __version__
 from legato.cli import chat, convert, doctor, explain, models, requests, serve, top, tune
 from legato.cli.bench import bench_app
+from legato.cli.cache import cache_app
 from legato.cli.console import print_error
 from legato.errors import LegatoError
 
@@ -30,6 +31,7 @@ app.command(name="doctor")(doctor.command)
 app.command(name="requests")(requests.requests_command)
 app.command(name="explain")(explain.explain_command)
 app.command(name="top")(top.top_command)
+app.add_typer(cache_app, name="cache")
 app.add_typer(bench_app, name="bench")
 
 

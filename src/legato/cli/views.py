@@ -1,4 +1,4 @@
-"""What the commands that show requests share: their options, and how they print."""
+"""What the commands that ask a running server share: their options, and how they print."""
 
 from __future__ import annotations
 

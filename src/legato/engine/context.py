@@ -153,6 +153,15 @@ class Context:
         """Free a sequence's cells from position `start` on; False if this model cannot cut its state there."""
         return bool(lib.llama_memory_seq_rm(self._memory, sequence, start, -1))
 
+    def cut(self, sequence: int, length: int) -> bool:
+        """Keep the first tokens of a sequence alone; False if the state can't be cut there, and must be cleared.
+
+        With sliding windows, some of the tokens before the cut may be gone already.
+        """
+        if self.length(sequence) <= length:
+            return self.length(sequence) == length
+        return self.remove(sequence, length) and bool(lib.llama_memory_seq_pos_min(self._memory, sequence) <= 0)
+
     def copy(self, source: int, target: int) -> None:
         """Give `target` the whole KV state of `source`."""
         lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)

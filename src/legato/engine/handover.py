@@ -46,8 +46,11 @@ class Handover:
         self._buffer[self._touched : size : PAGE] = 0
         self._touched = max(self._touched, size)
 
-    def move(self, sequence: int) -> None:
+    def move(self, sequence: int) -> NDArray[np.uint8]:
         """Replace a sequence of the target by the source's, which is emptied.
+
+        Returns:
+            The state that was moved, as the target saves it.
 
         Raises:
             EngineError: The library refuses; the sequence is empty then.
@@ -56,11 +59,13 @@ class Handover:
         written = len(self._source.save_state(0, into=self._buffer))
         self._buffer[STREAMS_AT : STREAMS_AT + 4].view("<u4")[0] = self._target.sequences
         self._buffer[written : written + self._other_counts] = 0
-        self._target.load_state(sequence, self._buffer[: written + self._other_counts])
+        state = self._buffer[: written + self._other_counts]
+        self._target.load_state(sequence, state)
         self._source.remove(0)
         self.forget()
+        return state
 
     def forget(self) -> None:
-        """Free the memory."""
+        """Let go of the memory."""
         self._buffer = np.empty(0, dtype=np.uint8)
         self._touched = 0

@@ -1,12 +1,123 @@
-"""The KV sequences of a context, lent to one request each."""
+"""The KV sequences of a context: lent to one request each, and what is left in them afterwards."""
 
 from __future__ import annotations
 
-import heapq
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from legato.kv.tokens import Tokens
+
+CacheScope = Literal["server", "key", "off"]
+"""Whose remembered prompts a request may begin with: everybody's, those of its own API key, nobody's."""
+
+
+class Holder(Protocol):
+    """A request as the cells see it."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens whose KV state is in its cells."""
+        ...
+
+    @property
+    def in_reader(self) -> bool:
+        """Its KV state is in another context until all of its prompt is read."""
+        ...
+
+    @property
+    def background(self) -> bool:
+        """It may have to wait for others at any time."""
+        ...
+
+    @property
+    def recall(self) -> object | None:
+        """What it waits for before it reads on: a beginning that is to be moved into its cells."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One KV sequence."""
+
+    number: int
+    tokens: Tokens | None = None
+    """What its cells hold, of a request that has ended; of one that runs, its prompt."""
+    scope: str = ""
+    """Whose requests may go on from there."""
+    holder: Holder | None = None
+    """The request that it is lent to."""
+    used_s: float = 0.0
+    """When it was last lent or given back, on the engine's clock."""
+
+    @property
+    def length(self) -> int:
+        """Tokens that its cells hold."""
+        if self.holder is not None:
+            return 0 if self.holder.in_reader else self.holder.computed_tokens
+        return 0 if self.tokens is None else len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A KV sequence for a request, and where the beginning of its prompt comes from."""
+
+    slot: int
+    source: Source | None = None
+    """None if all of the prompt has to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the state of a prompt's first tokens is."""
+
+    tokens: int
+    """How many of them."""
+    tier: str
+    """`live`, `memory` or `disk`."""
+    reading_s: float
+    """What reading them takes."""
+    slot: int | None = None
+    """The KV sequence that holds them; the lent one itself, if they are in place."""
+    entry: str | None = None
+    """The remembered entry that holds them."""
+    follows: int | None = None
+    """The request that is reading them just now."""
+
+
+class Lender(Protocol):
+    """Lends KV sequences."""
+
+    @property
+    def sequences(self) -> int:
+        """How many the context has."""
+        ...
+
+    @property
+    def cells_per_sequence(self) -> int:
+        """KV cells of each, in tokens."""
+        ...
+
+    @property
+    def free(self) -> int:
+        """Sequences that nobody holds."""
+        ...
+
+    def acquire(self, holder: Holder, now_s: float) -> Lease | None:
+        """Lend a sequence, or None if all are lent."""
+        ...
+
+    def release(self, slot: int) -> None:
+        """Take a sequence back."""
+        ...
 
 
 class KvSlots:
-    """Lends KV sequences, the lowest free number first.
+    """Lends KV sequences, the lowest free number first, and forgets what was in them.
 
     Lowest first keeps those in use side by side, and the library evaluates neighbouring sequences in one pass.
 
@@ -16,31 +127,45 @@ class KvSlots:
     """
 
     def __init__(self, sequences: int, cells_per_sequence: int) -> None:
-        self.sequences = sequences
-        """How many the context has."""
+        self.slots = [Slot(number) for number in range(sequences)]
+        """All of them."""
         self.cells_per_sequence = cells_per_sequence
         """KV cells of each, in tokens."""
-        self._free = list(range(sequences))
+
+    @property
+    def sequences(self) -> int:
+        """How many the context has."""
+        return len(self.slots)
 
     @property
     def free(self) -> int:
         """Sequences that nobody holds."""
-        return len(self._free)
+        return sum(slot.holder is None for slot in self.slots)
 
-    def can_ever_hold(self, prompt_tokens: int) -> bool:
-        """True if a prompt of this many tokens fits into a sequence with a cell left for the answer."""
-        return prompt_tokens < self.cells_per_sequence
+    def acquire(self, holder: Holder, now_s: float) -> Lease | None:
+        """Lend a sequence, or None if all are lent.
 
-    def acquire(self) -> int | None:
-        """Lend a sequence, or None if all are lent."""
-        return heapq.heappop(self._free) if self._free else None
+        Args:
+            holder: Who wants it.
+            now_s: Now, on the engine's clock.
+        """
+        for slot in self.slots:
+            if slot.holder is None:
+                self.lend(slot, holder, now_s)
+                return Lease(slot.number)
+        return None
 
-    def release(self, sequence: int) -> None:
+    def lend(self, slot: Slot, holder: Holder, now_s: float) -> None:
+        """Lend a certain one; what is in it is the holder's to keep or to clear."""
+        slot.holder, slot.tokens, slot.used_s = holder, None, now_s
+
+    def release(self, slot: int) -> None:
         """Take a sequence back.
 
         Raises:
             ValueError: It was not lent.
         """
-        if sequence in self._free or not 0 <= sequence < self.sequences:
-            raise ValueError(f"sequence {sequence} was not lent")
-        heapq.heappush(self._free, sequence)
+        if not 0 <= slot < self.sequences or self.slots[slot].holder is None:
+            raise ValueError(f"sequence {slot} was not lent")
+        self.slots[slot].holder = None
+        self.slots[slot].tokens = None

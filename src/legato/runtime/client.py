@@ -15,6 +15,10 @@ from legato.engine.sampler import SamplingParameters
 from legato.engine.vocabulary import Tokens
 from legato.errors import LegatoError
 from legato.runtime.messages import (
+    CacheAction,
+    CacheCommand,
+    CacheReply,
+    CacheState,
     Cancel,
     Configure,
     EndReason,
@@ -222,6 +226,8 @@ class EngineClient:
         self._ready_since_s: float | None = None
         """When the present worker had its model loaded."""
         self._mean_request_s = 5.0
+        self._cache: CacheState | None = None
+        self._cache_questions: dict[int, asyncio.Future[CacheReply]] = {}
 
     # State
 
@@ -283,6 +289,7 @@ class EngineClient:
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
+        self._forget_cache()
         if self._worker is not None:
             await self._worker.stop()
         self.end_all("The server is stopping.")
@@ -336,6 +343,7 @@ class EngineClient:
             self._configure_worker()
         how = await self._worker.wait()
         self._worker = None
+        self._forget_cache()
         return how
 
     # Settings
@@ -358,6 +366,39 @@ class EngineClient:
         if self._worker is not None:
             settings = self._settings
             self._worker.send(Configure(settings.policy, settings.chunk, settings.gap_target_s))
+
+    # What is remembered
+
+    @property
+    def cache(self) -> CacheState | None:
+        """How much is remembered, as the worker said last; None if it has not."""
+        return self._cache
+
+    async def cache_command(self, action: CacheAction, entry: str | None = None) -> CacheReply:
+        """Ask what is remembered, after changing it if that is wanted.
+
+        Args:
+            action: What to do.
+            entry: With which entry, or the beginning of its id; None for all.
+
+        Raises:
+            NotReadyError: No model is ready.
+        """
+        if not isinstance(self._state, ReadyState) or self._worker is None:
+            raise NotReadyError(describe(self._state))
+        number = next(self._ids)
+        answer: asyncio.Future[CacheReply] = asyncio.get_running_loop().create_future()
+        self._cache_questions[number] = answer
+        self._worker.send(CacheCommand(number, action, entry))
+        return await answer
+
+    def _forget_cache(self) -> None:
+        """The worker that was asked is gone."""
+        self._cache = None
+        for asked in self._cache_questions.values():
+            if not asked.done():
+                asked.set_exception(NotReadyError("The engine stopped while it was asked; try again in a moment."))
+        self._cache_questions.clear()
 
     # Requests
 
@@ -462,6 +503,12 @@ class EngineClient:
                 self._take_ready(message)
             case LoadFailed(reason=reason):
                 self._fail_load(reason)
+            case CacheState():
+                self._cache = message
+            case CacheReply():
+                self._cache = message.state
+                if (asked := self._cache_questions.pop(message.number, None)) is not None and not asked.done():
+                    asked.set_result(message)
             case LearnedCosts(costs=costs):
                 # A worker that begins anew need not learn them again.
                 self._settings = msgspec.structs.replace(self._settings, costs=costs)
@@ -484,6 +531,9 @@ class EngineClient:
                 self._admit(request, report.at_s)
         if report.call is not None:
             self._take_call(report.call)
+        for recalled in report.recalled:
+            if request := self._requests.get(recalled.request):
+                request.timeline.recall(recalled.tokens, recalled.tier, recalled.took_s, recalled.reading_s)
         for request_id, possible_s in report.raised:
             if request := self._requests.get(request_id):
                 request.timeline.raise_gap_target(possible_s, self._answers)

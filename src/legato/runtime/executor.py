@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from legato.engine.batch import Batch
 from legato.engine.context import AbortedError, Context, EngineError
@@ -105,6 +106,13 @@ class Executor:
         sampler = Sampler(self._vocabulary, request.sampling, prompt, max_new_tokens)
         self._generations[request.id] = Generation(prompt, sampler, request.top_logprobs)
 
+    def tokens_of(self, request: Submit) -> Tokens:
+        """What is in a request's cells or is to come there: its prompt, and what it has written."""
+        generation = self._generations.get(request.id)
+        if generation is None or not generation.answer:
+            return request.tokens
+        return np.concatenate([request.tokens, np.array(generation.answer, dtype=np.int32)])
+
     def close(self, request_id: int) -> None:
         """Let go of a request, if it is open."""
         generation = self._generations.pop(request_id, None)
@@ -164,14 +172,17 @@ class Executor:
         self._reader.handover.prepare()
         return context, [(sequence, row)] if is_last else []
 
-    def hand_over(self, sequence: Sequence) -> None:
+    def hand_over(self, sequence: Sequence) -> NDArray[np.uint8]:
         """Move what was read interruptibly into the request's slot.
+
+        Returns:
+            The state that was moved.
 
         Raises:
             EngineError: The library refuses.
         """
         assert self._reader is not None, "something was read there"
-        self._reader.handover.move(slot_of(sequence))
+        return self._reader.handover.move(slot_of(sequence))
 
     @staticmethod
     def _is_last(sequence: Sequence, end: int) -> bool:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as Listing
 from dataclasses import dataclass
 from typing import Protocol
 
-from legato.engine.context import AbortedError, Context, EngineError
-from legato.kv.slots import KvSlots
+from legato.engine.context import AbortedError, EngineError
+from legato.kv.tokens import Tokens
 from legato.runtime.executor import CallResult, Executor
 from legato.runtime.interruptible import OpenRead
-from legato.runtime.messages import Cancel, Configure, FromWorker, LearnedCosts, Report, Submit, ToWorker
+from legato.runtime.keeper import Keeper
+from legato.runtime.messages import (
+    CacheCommand,
+    CacheReply,
+    Cancel,
+    Configure,
+    FromWorker,
+    LearnedCosts,
+    Recalled,
+    Report,
+    Submit,
+    ToWorker,
+)
 from legato.scheduling.costs import CostModel, Work
 from legato.scheduling.policies import Policy, make_policy
 from legato.scheduling.scheduler import NeverFitsError, Scheduler
@@ -22,6 +36,8 @@ LEARNED_ENOUGH = 64
 """Calls after which what was learned of them is worth keeping."""
 LOOK_EVERY_S = 0.002
 """How often messages are looked for while a long prompt is read."""
+HELD_BACK_LOOK_S = 0.001
+"""How often those are looked after who wait for a remembered prompt from disk, while there is nothing else to do."""
 RAISED_BY = 1.1
 """A gap target that was raised is reported again when it is raised by this factor more."""
 
@@ -54,6 +70,9 @@ class Mailbox(Protocol):
         ...
 
 
+MakeKeeper = Callable[[Callable[[int], Tokens], Callable[[int], str | None], Callable[[], bool]], Keeper]
+
+
 class EngineLoop:
     """Continuous batching over one context.
 
@@ -62,31 +81,33 @@ class EngineLoop:
 
     Args:
         mailbox: Where requests come from and reports go to.
-        context: Whose cells the requests share.
-        executor: Runs the plans on that context.
+        executor: Runs the plans.
         costs: Predicts calls and learns from them.
         configuration: How steps are planned at first.
         limits: What can't be changed while running.
+        make_keeper: Makes who remembers prompts, given the tokens of a request, who asked for it, and whether there is
+            anything to do.
     """
 
     def __init__(
         self,
         mailbox: Mailbox,
-        context: Context,
         executor: Executor,
         costs: CostModel,
         configuration: Configure,
         limits: LoopLimits,
+        make_keeper: MakeKeeper,
     ) -> None:
         self._mailbox = mailbox
-        self._context = context
         self._executor = executor
         self._costs = costs
         self._limits = limits
         self._gap_target_s = configuration.gap_target_s
-        slots = KvSlots(context.sequences, context.cells_per_sequence)
-        self._scheduler = Scheduler(self._policy(configuration), slots, background_wait_s=limits.background_wait_s)
         self._requests: dict[int, Submit] = {}
+        self._keeper = make_keeper(self._tokens_of, self._client_of, lambda: self.is_busy)
+        self._scheduler = Scheduler(
+            self._policy(configuration), self._keeper.cache, background_wait_s=limits.background_wait_s
+        )
         self._calls_learned = 0
         self._open: OpenRead | None = None
         """What is being read interruptibly."""
@@ -100,17 +121,48 @@ class EngineLoop:
         while True:
             self.step()
 
+    def close(self) -> None:
+        """The server is gone: put what is remembered where the next one finds it."""
+        self._keeper.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anybody holds cells or waits for them."""
+        return self._scheduler.running > 0 or self._scheduler.queued > 0
+
     def step(self) -> None:
         """One pass: messages, admission, one plan and its calls."""
-        idle = self._scheduler.running == 0 and self._scheduler.queued == 0
-        if idle and self._calls_learned >= LEARNED_ENOUGH:
+        message = self._mailbox.receive(wait=False) if self.is_busy else self._wait()
+        while message is not None:
+            self._take(message)
+            message = self._mailbox.receive(wait=False)
+        self._admit()
+        plan = self._scheduler.plan(time.monotonic())
+        self._run(plan)
+        if not plan.chunks and not plan.moves:
+            self._use_spare_time(plan)
+
+    def _wait(self) -> ToWorker | None:
+        """The next message. Before it blocks, everything is done that can wait."""
+        if self._calls_learned >= LEARNED_ENOUGH:
             self._calls_learned = 0
             self._mailbox.send(LearnedCosts(self._costs.coefficients))
-        while message := self._mailbox.receive(wait=idle):
-            idle = False
-            self._take(message)
-        self._admit()
-        self._run(self._scheduler.plan(time.monotonic()))
+        message = self._mailbox.receive(wait=False)
+        while message is None and self._keeper.tend(math.inf):
+            message = self._mailbox.receive(wait=False)
+        self._tell_cache()
+        return message or self._mailbox.receive(wait=True)
+
+    def _use_spare_time(self, plan: Plan) -> None:
+        """Nothing is being read: what can wait may take what answers leave."""
+        if plan:
+            self._keeper.tend(self._scheduler.room_s(time.monotonic()))
+        elif self._scheduler.held_back:
+            time.sleep(HELD_BACK_LOOK_S)
+
+    def _tell_cache(self) -> None:
+        if (state := self._keeper.state_if_changed()) is not None:
+            self._mailbox.send(state)
 
     def _run(self, plan: Plan, *, interrupting: bool = False) -> None:
         """Run a plan, commit and report it call by call."""
@@ -119,6 +171,7 @@ class EngineLoop:
         if last is not None and last.interruptible:
             self._open = OpenRead(last, self._costs.chunk_s(last.start, last.length))
             self._look_at_s = 0.0
+        moves, plan = plan.moves, Plan(plan.decodes, plan.chunks, plan.shortest_gap_s)
         try:
             for result in self._executor.run(plan, self._scheduler):
                 self._take_in(result, raised, interrupting=interrupting)
@@ -129,15 +182,24 @@ class EngineLoop:
         finally:
             if last is not None and last.interruptible:
                 self._open = None
+        for request_id in moves:
+            self._move(request_id)
+
+    def _move(self, request_id: int) -> None:
+        """Put the remembered beginning of a prompt into its cells."""
+        recalled = self._keeper.move(self._scheduler[request_id], time.monotonic())
+        if recalled is not None:
+            self._scheduler.recalled(request_id, recalled.tokens)
+            self._report(time.monotonic(), None, recalled=[recalled])
 
     def _take_in(self, result: CallResult, raised: list[tuple[int, float]], *, interrupting: bool) -> None:
         """Commit and report what a call brought."""
         call = self._learn(result, interrupting=interrupting) if result.part else None
-        for slot in self._scheduler.commit(result.part, result.outcome, result.ended_s):
-            self._context.remove(slot)
+        for released in self._scheduler.commit(result.part, result.outcome, result.ended_s):
+            self._keeper.released(released)
         for request_id, reason, _ in result.ended:
             if reason == "failed":
-                self._forget(request_id)
+                self._forget(request_id, is_sound=False)
             else:
                 self._requests.pop(request_id, None)
                 self._executor.close(request_id)
@@ -153,11 +215,14 @@ class EngineLoop:
         call: Call | None,
         result: CallResult | None = None,
         raised: Listing[tuple[int, float]] = (),
+        recalled: Listing[Recalled] = (),
     ) -> None:
         tokens, ended = (result.tokens, result.ended) if result else ([], [])
         if not self._limits.record_calls:
             call = None
-        self._mailbox.send(Report(at_s, tokens=tokens, ended=ended, raised=list(raised), call=call))
+        self._mailbox.send(
+            Report(at_s, recalled=list(recalled), tokens=tokens, ended=ended, raised=list(raised), call=call)
+        )
 
     # Interruptible reading
 
@@ -198,8 +263,8 @@ class EngineLoop:
             is_its_turn = bool(plan.chunks) and plan.chunks[-1].interruptible
             if is_its_turn and plan.chunks[-1].id != reading.chunk.id:
                 return True
-            own = Plan(plan.decodes, plan.chunks[:-1] if is_its_turn else plan.chunks, plan.shortest_gap_s)
-            self._run(own, interrupting=True)
+            chunks = plan.chunks[:-1] if is_its_turn else plan.chunks
+            self._run(Plan(plan.decodes, chunks, plan.shortest_gap_s, plan.moves), interrupting=True)
             if is_its_turn:
                 break
             message = self._mailbox.receive(wait=False)
@@ -213,10 +278,11 @@ class EngineLoop:
         decodes = self._scheduler.plan(time.monotonic()).decodes
         if decodes:
             self._run(Plan(decodes=decodes))
+        sequence = self._scheduler[request_id]
         try:
-            self._executor.hand_over(self._scheduler[request_id])
+            self._keeper.keep(sequence, self._executor.hand_over(sequence))
         except EngineError as error:
-            self._forget(request_id)
+            self._forget(request_id, is_sound=False)
             reason = f"The engine failed: {error}."
             self._mailbox.send(Report(time.monotonic(), ended=[(request_id, "failed", reason)]))
             return
@@ -268,6 +334,10 @@ class EngineLoop:
                 self._submit(message)
             case Cancel():
                 self._forget(message.id)
+            case CacheCommand():
+                found = self._keeper.act(message.action, message.entry)
+                reply = CacheReply(message.number, found, self._keeper.listing, self._keeper.state)
+                self._mailbox.send(reply)
             case Configure():
                 self._gap_target_s = message.gap_target_s
                 self._scheduler.policy = self._policy(message)
@@ -290,20 +360,38 @@ class EngineLoop:
         self._requests[request.id] = request
 
     def _admit(self) -> None:
-        admission = self._scheduler.admit(time.monotonic())
+        now_s = time.monotonic()
+        self._keeper.border(self._scheduler.held_back, now_s)
+        admission = self._scheduler.admit(now_s)
         if not admission.admitted:
             return
-        for slot in admission.freed:
-            self._context.remove(slot)
-        for sequence in admission.admitted:
+        for released in admission.preempted:
+            self._keeper.preempted(released)
+        recalled: list[Recalled] = []
+        for sequence, lease in admission.admitted:
             self._executor.open(self._requests[sequence.id], sequence.max_new_tokens)
+            if in_place := self._keeper.admitted(sequence, lease, now_s):
+                recalled.append(in_place)
         # Sent before the prompts are read: if a prompt takes the worker down, the server knows whose it was.
-        admitted, preempted = ([s.id for s in group] for group in (admission.admitted, admission.preempted))
-        self._mailbox.send(Report(time.monotonic(), admitted=admitted, preempted=preempted))
+        admitted = [sequence.id for sequence, _ in admission.admitted]
+        preempted = [released.sequence.id for released in admission.preempted]
+        self._mailbox.send(Report(time.monotonic(), admitted=admitted, recalled=recalled, preempted=preempted))
 
-    def _forget(self, request_id: int) -> None:
+    def _forget(self, request_id: int, *, is_sound: bool = True) -> None:
+        """A request has ended before its time.
+
+        Args:
+            request_id: Whose.
+            is_sound: What its cells hold is right.
+        """
+        released = self._scheduler.cancel(request_id)
+        if released is not None:
+            self._keeper.released(released, is_sound=is_sound)
         self._requests.pop(request_id, None)
         self._executor.close(request_id)
-        slot = self._scheduler.cancel(request_id)
-        if slot is not None:
-            self._context.remove(slot)
+
+    def _tokens_of(self, request_id: int) -> Tokens:
+        return self._executor.tokens_of(self._requests[request_id])
+
+    def _client_of(self, request_id: int) -> str | None:
+        return self._requests[request_id].client

@@ -13,6 +13,7 @@ import numpy as np
 from legato.engine.choices import FlashAttention, KvType
 from legato.engine.sampler import SamplingParameters
 from legato.engine.vocabulary import Tokens
+from legato.kv.slots import CacheScope
 from legato.scheduling.costs import Coefficients
 from legato.scheduling.policies import PolicyName
 from legato.telemetry.calls import Call
@@ -47,6 +48,14 @@ class EngineSettings(msgspec.Struct, frozen=True):
     """Read long prompts in a context of their own, which steps of others may interrupt; None where it is possible."""
     costs: Coefficients | None = None
     """What steps cost on this machine; None calibrates before the model is ready."""
+    cache_scope: CacheScope = "server"
+    """Who may begin with what whose requests have left."""
+    cache_memory_bytes: int | None = None
+    """Memory for states outside the cells; None for a share of what is free."""
+    cache_disk_bytes: int | None = None
+    """Disk space for them; None for a share of what is free."""
+    cache_folder: str = ""
+    """Where those on disk are; empty for nowhere."""
     joined_calls: bool = False
     """Put a step's decodes and chunks into one library call: better on most GPUs, worse on most CPUs."""
     record_calls: bool = True
@@ -122,7 +131,21 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", array_like=True):
     gap_target_s: float
 
 
-ToWorker = Submit | Cancel | Configure
+CacheAction = Literal["list", "remove", "pin", "unpin"]
+"""What can be done with what is remembered."""
+
+
+class CacheCommand(msgspec.Struct, frozen=True, tag="cache", array_like=True):
+    """Tell what is remembered, after changing it if that is wanted."""
+
+    number: int
+    """Stands in the answer too."""
+    action: CacheAction
+    entry: str | None = None
+    """Which entry, or the beginning of its id; None for all."""
+
+
+ToWorker = Submit | Cancel | Configure | CacheCommand
 
 # From the worker
 
@@ -156,6 +179,62 @@ class Logprobs(msgspec.Struct, frozen=True, array_like=True):
     """The likeliest tokens with theirs, likeliest first."""
 
 
+class Recalled(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of a prompt did not have to be read."""
+
+    request: int
+    tokens: int
+    """How many tokens of it; 0 if that failed."""
+    tier: str
+    """Where their state was: `live`, `memory` or `disk`."""
+    took_s: float
+    """What moving it took."""
+    reading_s: float
+    """What reading it would have taken."""
+
+
+class CacheEntry(msgspec.Struct, frozen=True, array_like=True):
+    """Something that is remembered; never its content."""
+
+    id: str
+    """Empty for what is in the cells of a sequence."""
+    scope: str
+    """Whose; empty for everybody's."""
+    tokens: int
+    bytes: int
+    """Of its state outside the cells."""
+    hits: int
+    """Requests that began with it."""
+    unused_s: float
+    """Since when nobody has used it."""
+    places: list[str]
+    """`live`, `memory`, `disk`."""
+    pinned: bool
+
+
+class CacheState(msgspec.Struct, frozen=True, tag="cache_state", array_like=True):
+    """How much is remembered."""
+
+    parked_tokens: int
+    """In cells that no request holds."""
+    memory_bytes: int
+    memory_budget: int
+    memory_entries: int
+    disk_bytes: int
+    disk_budget: int
+    disk_entries: int
+
+
+class CacheReply(msgspec.Struct, frozen=True, tag="cache_reply", array_like=True):
+    """The answer to a `CacheCommand`."""
+
+    number: int
+    found: bool
+    """There is such an entry, and only one."""
+    entries: list[CacheEntry]
+    state: CacheState
+
+
 EndReason = Literal["stop", "length", "failed"]
 """Why the engine ended a request: the model's end token, no more tokens allowed, or an error."""
 
@@ -167,6 +246,8 @@ class Report(msgspec.Struct, frozen=True, tag="report", array_like=True, omit_de
     """When it was done."""
     admitted: list[int] = []
     """Requests that were given KV cells, for the first time or again."""
+    recalled: list[Recalled] = []
+    """Requests whose beginning did not have to be read."""
     preempted: list[int] = []
     """Background requests that gave their KV cells up, and wait for new ones."""
     raised: list[tuple[int, float]] = []
@@ -185,4 +266,4 @@ class LearnedCosts(msgspec.Struct, frozen=True, tag="learned_costs", array_like=
     costs: Coefficients
 
 
-FromWorker = Loading | Ready | LoadFailed | Report | LearnedCosts
+FromWorker = Loading | Ready | LoadFailed | Report | LearnedCosts | CacheState | CacheReply

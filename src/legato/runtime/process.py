@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -67,6 +68,10 @@ asleep at every operation, and not for so long that they take the others' time.
 """
 
 
+STOP_WAIT_S = 5.0
+"""Longest time that a worker is waited for which was told to end."""
+
+
 class WorkerProcess:
     """One worker, from spawn to exit. Made by `spawn`; ended by `stop`."""
 
@@ -112,10 +117,12 @@ class WorkerProcess:
         return self._describe_exit(code)
 
     async def stop(self) -> None:
-        """End the worker at once."""
+        """End the worker. It gets a moment to put what it remembers on disk."""
+        self._connection.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._process.wait()), STOP_WAIT_S)
         if self._process.returncode is None:
             self._process.kill()
-        self._connection.close()
         await self.wait()
 
     async def _read_stderr(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import psutil
 
@@ -16,6 +17,13 @@ DEFAULT_CONTEXT_TOKENS = 8192
 DEFAULT_PARALLEL = 4
 MEMORY_SHARE = 0.5
 """Share of the free memory that KV cells may take when their number is left open."""
+
+CACHE_MEMORY_SHARE = 1 / 8
+MOST_CACHE_MEMORY = 4 << 30
+"""Share of the free memory, and bytes, that remembered prompts take at most if nothing else is said."""
+CACHE_DISK_SHARE = 1 / 10
+MOST_CACHE_DISK = 8 << 30
+"""The same of the free disk space."""
 
 _BYTES_PER_NUMBER: dict[KvType, float] = {
     "f32": 4,
@@ -109,3 +117,24 @@ def choose_parallel(wanted: int | None, bytes_per_sequence: float) -> int:
             f"{free / 2**30:.1f} GiB of memory are free; lower parallel or ctx."
         )
     return wanted
+
+
+def choose_cache_memory(wanted: int | None) -> int:
+    """Bytes of memory for remembered prompts."""
+    if wanted is not None:
+        return wanted
+    return int(min(MOST_CACHE_MEMORY, CACHE_MEMORY_SHARE * psutil.virtual_memory().available))
+
+
+def choose_cache_disk(wanted: int | None, folder: Path) -> int:
+    """Bytes of disk space for remembered prompts.
+
+    Args:
+        wanted: What the settings say.
+        folder: Where they are going to be; it need not be there yet.
+    """
+    if wanted is not None:
+        return wanted
+    there = next((path for path in (folder, *folder.parents) if path.is_dir()), None)
+    free = psutil.disk_usage(str(there)).free if there is not None else 0
+    return int(min(MOST_CACHE_DISK, CACHE_DISK_SHARE * free))

@@ -22,6 +22,7 @@ from legato.errors import LegatoError
 from legato.runtime.calibration import calibrate
 from legato.runtime.executor import Executor
 from legato.runtime.frames import FrameBuffer, frame
+from legato.runtime.keeper import Keeper
 from legato.runtime.loop import EngineLoop, LoopLimits
 from legato.runtime.messages import (
     Configure,
@@ -34,6 +35,7 @@ from legato.runtime.messages import (
     ToWorker,
 )
 from legato.runtime.reader import make_reader
+from legato.runtime.remembered import choose_limits, open_store
 from legato.runtime.sizing import (
     choose_context,
     choose_parallel,
@@ -123,7 +125,10 @@ def main() -> None:
         except LegatoError as error:
             mailbox.send(LoadFailed(str(error)))
             sys.exit(1)
-        loop.run()
+        try:
+            loop.run()
+        finally:
+            loop.close()
     except ServerGoneError:
         sys.exit(0)
 
@@ -136,7 +141,8 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
     if not model.can_generate:
         raise LegatoError(f"{model.path.name} does not write text from a prompt; choose a model that does.")
     context_tokens = choose_context(settings.context_tokens, model.context_length)
-    kv_bytes = context_tokens * kv_bytes_per_token(model, settings.kv_type_k, settings.kv_type_v)
+    bytes_per_token = kv_bytes_per_token(model, settings.kv_type_k, settings.kv_type_v)
+    kv_bytes = context_tokens * bytes_per_token
     parallel = choose_parallel(settings.parallel, kv_bytes)
     threads = settings.threads or default_threads()
     threads_prefill = settings.threads_prefill or threads
@@ -167,6 +173,8 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
         batch_tokens=settings.batch_tokens,
         joined_calls=settings.joined_calls,
     )
+    limits = choose_limits(settings, context)
+    store = open_store(settings, context_settings, model, limits.disk_bytes)
     tile = flash_tile(flash_attention, on_gpu=on_gpu)
     costs = settings.costs or calibrate(context, flash_tile=tile, batch_tokens=settings.batch_tokens)
     info = ModelInfo(
@@ -187,11 +195,11 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
         costs=costs,
     )
     mailbox.send(Ready(info, time.monotonic() - begun))
+    cost_model = CostModel(costs)
     loop = EngineLoop(
         mailbox,
-        context,
         executor,
-        CostModel(costs),
+        cost_model,
         Configure(settings.policy, settings.chunk, settings.gap_target_s),
         LoopLimits(
             step_tokens=settings.batch_tokens,
@@ -199,6 +207,16 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
             background_wait_s=settings.background_wait_s,
             interruptible=reader is not None,
             record_calls=settings.record_calls,
+        ),
+        lambda tokens_of, client_of, is_busy: Keeper(
+            context,
+            cost_model,
+            bytes_per_token=bytes_per_token,
+            limits=limits,
+            store=store,
+            tokens_of=tokens_of,
+            client_of=client_of,
+            is_busy=is_busy,
         ),
     )
     if reader is not None:

@@ -142,6 +142,13 @@ class Adaptive:
         writing = _writing(admitted)
         return min(map(self._latest_s, writing), default=math.inf) - self._decode_s(writing, interrupting=True)
 
+    def room_s(self, admitted: Listing[Sequence]) -> float:
+        """What a step that decodes all of them has left for other work that can't be cut, such as moving KV state."""
+        writing = _writing(admitted)
+        if not writing:
+            return math.inf
+        return min(map(self._target_s, writing)) / self._headroom.factor - self._decode_s(writing)
+
     def note_read(self, sequence: Sequence, took_s: float) -> None:
         """So much time was spent on reading a prompt."""
         self._turns.account(sequence, took_s)

@@ -33,6 +33,10 @@ class Policy(Protocol):
         """When a chunk that is being read interruptibly has to be interrupted for the next decode."""
         ...
 
+    def room_s(self, admitted: Listing[Sequence]) -> float:
+        """What a step that decodes all of them has left for other work that can't be cut, such as moving KV state."""
+        ...
+
     def note_gap(self, sequence: Sequence, gap_s: float) -> None:
         """An answer's token came so long after the one before it."""
         ...
@@ -51,6 +55,10 @@ class _Clockless:
 
     def due_s(self, admitted: Listing[Sequence]) -> float:
         """Nothing is interrupted."""
+        return math.inf
+
+    def room_s(self, admitted: Listing[Sequence]) -> float:
+        """Nobody's gaps count."""
         return math.inf
 
     def note_gap(self, sequence: Sequence, gap_s: float) -> None:
@@ -79,7 +87,7 @@ class Whole(_Clockless):
         for sequence in admitted:
             if sequence.phase is Phase.PREFILL:
                 return Plan(chunks=(next_chunk(sequence, self._step_tokens),))
-        return Plan(decodes=_decoding(admitted))
+        return Plan(decodes=decoding(admitted))
 
 
 class Chunked(_Clockless):
@@ -107,7 +115,7 @@ class Chunked(_Clockless):
             self._turns.append(turn)
             chunks.append(next_chunk(reading[turn], left))
             left -= chunks[-1].length
-        return Plan(decodes=_decoding(admitted), chunks=tuple(chunks))
+        return Plan(decodes=decoding(admitted), chunks=tuple(chunks))
 
 
 def next_chunk(sequence: Sequence, most: int) -> Chunk:
@@ -117,7 +125,8 @@ def next_chunk(sequence: Sequence, most: int) -> Chunk:
     )
 
 
-def _decoding(admitted: Listing[Sequence]) -> tuple[int, ...]:
+def decoding(admitted: Listing[Sequence]) -> tuple[int, ...]:
+    """Those that write, by id."""
     return tuple(s.id for s in admitted if s.phase is Phase.DECODE and not s.in_reader)
 
 

@@ -6,9 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from legato.errors import LegatoError
-from legato.kv.slots import KvSlots
-from legato.scheduling.policies import Policy
+from legato.kv.slots import Lease, Lender
+from legato.scheduling.policies import Policy, decoding
 from legato.scheduling.state import Outcome, Plan, Sequence
+
+PATIENCE = 0.25
+"""Share of the time of reading a prefix for which moving it may wait for those who write; then it is read instead."""
 
 
 class NeverFitsError(LegatoError):
@@ -19,10 +22,20 @@ class NeverFitsError(LegatoError):
 class Admission:
     """Who was given KV cells at a border, and who gave them up."""
 
-    admitted: list[Sequence] = field(default_factory=list)
-    preempted: list[Sequence] = field(default_factory=list)
-    freed: list[int] = field(default_factory=list)
-    """KV sequences whose cells are to be freed before anything else."""
+    admitted: list[tuple[Sequence, Lease]] = field(default_factory=list)
+    """With the cells that each was lent."""
+    preempted: list[Released] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A request that holds cells no more."""
+
+    sequence: Sequence
+    slot: int
+    """The KV sequence that it held."""
+    computed_tokens: int
+    """Tokens whose KV state is in there."""
 
 
 class Scheduler:
@@ -39,7 +52,7 @@ class Scheduler:
         background_wait_s: Longest time that the oldest background request waits for others.
     """
 
-    def __init__(self, policy: Policy, slots: KvSlots, *, background_wait_s: float = 600.0) -> None:
+    def __init__(self, policy: Policy, slots: Lender, *, background_wait_s: float = 600.0) -> None:
         self.policy = policy
         """May be exchanged at the border of a step."""
         self._slots = slots
@@ -71,7 +84,7 @@ class Scheduler:
         Raises:
             NeverFitsError: Its prompt can never fit.
         """
-        if not self._slots.can_ever_hold(sequence.prompt_tokens):
+        if sequence.prompt_tokens >= self._slots.cells_per_sequence:
             raise NeverFitsError(
                 f"The prompt has {sequence.prompt_tokens} tokens, and this model's context holds "
                 f"{self._slots.cells_per_sequence} with at least one for the answer; send a shorter prompt."
@@ -80,11 +93,11 @@ class Scheduler:
         sequence.max_new_tokens = min(sequence.max_new_tokens, room)
         self._queue[sequence.id] = sequence
 
-    def cancel(self, sequence_id: int) -> int | None:
+    def cancel(self, sequence_id: int) -> Released | None:
         """Forget a request in whatever phase it is.
 
         Returns:
-            The KV sequence that it held and whose cells are to be freed, if it held one.
+            What it held, if it held cells.
         """
         self._queue.pop(sequence_id, None)
         sequence = self._admitted.pop(sequence_id, None)
@@ -103,18 +116,18 @@ class Scheduler:
             is_behind = {s.id: s.background and s is not promoted for s in self._queue.values()}
             sequence = min(self._queue.values(), key=lambda s: (is_behind[s.id], running[s.client], s.arrived_s, s.id))
             if is_behind[sequence.id]:
-                slot = self._slots.acquire() if self._slots.free > min(1, self._slots.sequences - 1) else None
+                is_room = self._slots.free > min(1, self._slots.sequences - 1)
+                lease = self._slots.acquire(sequence, now_s) if is_room else None
             else:
-                slot = self._slots.acquire()
-                if slot is None and (victim := self._youngest_background(promoted)) is not None:
-                    result.preempted.append(victim)
-                    result.freed.append(self._preempt(victim))
-                    slot = self._slots.acquire()
-            if slot is None:
+                lease = self._slots.acquire(sequence, now_s)
+                if lease is None and (victim := self._youngest_background(promoted)) is not None:
+                    result.preempted.append(self._preempt(victim))
+                    lease = self._slots.acquire(sequence, now_s)
+            if lease is None:
                 break
-            sequence.slot = slot
+            sequence.slot = lease.slot
             self._admitted[sequence.id] = self._queue.pop(sequence.id)
-            result.admitted.append(sequence)
+            result.admitted.append((sequence, lease))
         return result
 
     def plan(self, now_s: float) -> Plan:
@@ -123,7 +136,10 @@ class Scheduler:
         Args:
             now_s: When it begins.
         """
-        plan = self.policy.plan(self._first(now_s), now_s)
+        first = self._first(now_s)
+        if moves := self._moves(first, now_s):
+            return Plan(decodes=decoding(first), moves=moves)
+        plan = self.policy.plan(first, now_s)
         for chunk in plan.chunks:
             if chunk.interruptible:
                 self._give_reader_to(chunk.id)
@@ -137,11 +153,52 @@ class Scheduler:
         """
         return self.policy.due_s(self._first(now_s))
 
+    def room_s(self, now_s: float) -> float:
+        """What a step that decodes everybody has left for work that can't be cut.
+
+        Args:
+            now_s: Now.
+        """
+        return self.policy.room_s(self._first(now_s))
+
     def _first(self, now_s: float) -> tuple[Sequence, ...]:
         """Those who are served: all but background requests, or those if there are no others."""
         promoted = self._promoted(now_s)
-        first = [s for s in self._admitted.values() if not s.background or s is promoted]
-        return tuple(first or self._admitted.values())
+        ready = [s for s in self._admitted.values() if s.recall is None]
+        first = [s for s in ready if not s.background or s is promoted]
+        return tuple(first or ready)
+
+    @property
+    def held_back(self) -> list[Sequence]:
+        """Those whose remembered beginnings are not where they can be moved from."""
+        return [s for s in self._admitted.values() if s.recall is not None and s.recall.move_s is None]
+
+    def _moves(self, first: tuple[Sequence, ...], now_s: float) -> tuple[int, ...]:
+        """The sequences whose beginnings can be moved without making an answer's next token late, one at a time.
+
+        A move that takes longer than that waits until nobody writes, but not for longer than makes sense.
+        """
+        room_s = self.policy.room_s(first)
+        for sequence in self._admitted.values():
+            recall = sequence.recall
+            if recall is None or recall.move_s is None:
+                continue
+            if recall.move_s <= room_s:
+                return (sequence.id,)
+            if now_s - recall.since_s > PATIENCE * recall.reading_s:
+                sequence.recall = None
+        return ()
+
+    def recalled(self, sequence_id: int, tokens: int) -> None:
+        """The beginning of a sequence has been moved into its cells.
+
+        Args:
+            sequence_id: Whose.
+            tokens: How many tokens are there; 0 if that failed and all of them have to be read.
+        """
+        sequence = self._admitted[sequence_id]
+        sequence.recall = None
+        sequence.computed_tokens = tokens
 
     def _give_reader_to(self, sequence_id: int) -> None:
         """Whoever was in there before, background work that has to wait, begins anew later."""
@@ -165,7 +222,7 @@ class Scheduler:
         """A sequence's KV state has moved from where it was read into its slot."""
         self._admitted[sequence_id].in_reader = False
 
-    def commit(self, plan: Plan, outcome: Outcome, now_s: float) -> list[int]:
+    def commit(self, plan: Plan, outcome: Outcome, now_s: float) -> list[Released]:
         """Take in what became of a plan, or of a part of it.
 
         Args:
@@ -174,7 +231,7 @@ class Scheduler:
             now_s: When that was done.
 
         Returns:
-            The KV sequences of finished requests, whose cells are to be freed.
+            What finished requests held.
         """
         for chunk in plan.chunks:
             self._admitted[chunk.id].computed_tokens += chunk.length
@@ -200,18 +257,21 @@ class Scheduler:
         background = [s for s in self._admitted.values() if s.background and s is not promoted]
         return max(background, key=lambda s: (s.arrived_s, s.id), default=None)
 
-    def _preempt(self, sequence: Sequence) -> int:
+    def _preempt(self, sequence: Sequence) -> Released:
         """Back to the queue. What it has written stays; its prompt and that are read again before it goes on."""
         del self._admitted[sequence.id]
+        released = self._release(sequence)
         sequence.computed_tokens = 0
-        sequence.in_reader = False
         sequence.last_token_s = None
         self._queue[sequence.id] = sequence
-        return self._release(sequence)
+        return released
 
-    def _release(self, sequence: Sequence) -> int:
-        slot = sequence.slot
-        assert slot is not None, "an admitted sequence holds a slot"
-        sequence.slot = None
-        self._slots.release(slot)
-        return slot
+    def _release(self, sequence: Sequence) -> Released:
+        assert sequence.slot is not None, "an admitted sequence holds a slot"
+        # What was read elsewhere is not in its cells, nor is what was not moved there yet.
+        is_there = not sequence.in_reader and sequence.recall is None
+        released = Released(sequence, sequence.slot, sequence.computed_tokens if is_there else 0)
+        self._slots.release(sequence.slot)
+        sequence.slot = sequence.recall = None
+        sequence.in_reader = False
+        return released

@@ -19,6 +19,20 @@ class Phase(enum.Enum):
 
 
 @dataclass(slots=True)
+class Recall:
+    """The beginning of a prompt that is remembered and is to be moved into its cells, before the rest is read."""
+
+    tokens: int
+    """How many tokens it has."""
+    move_s: float | None
+    """What moving them takes; None while they are not there: another request reads them, or they come from disk."""
+    reading_s: float
+    """What reading them takes instead."""
+    since_s: float
+    """Since when it could be moved or is waited for, on the engine's clock."""
+
+
+@dataclass(slots=True)
 class Sequence:
     """One request in the engine. Phase and progress are derived from its counts, never stored beside them."""
 
@@ -38,6 +52,8 @@ class Sequence:
     """The KV sequence that it holds, None while it is queued."""
     in_reader: bool = False
     """Its KV state is in the context that is read in interruptibly, not in its slot yet."""
+    recall: Recall | None = None
+    """What is to be moved into its cells; until then nothing of it is read."""
     computed_tokens: int = 0
     """Tokens, of the prompt and then of the answer, whose KV state is in its cells."""
     new_tokens: int = 0
@@ -75,16 +91,18 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step: which answers get their next token, and which prompts are read on."""
+    """One step: which answers get their next token, what is moved, and which prompts are read on."""
 
     decodes: tuple[int, ...] = ()
     """Sequences that decode, by id."""
     chunks: tuple[Chunk, ...] = ()
     shortest_gap_s: float = 0.0
     """No answer in it can see shorter gaps, for a step takes that long; 0 if that is not known."""
+    moves: tuple[int, ...] = ()
+    """Sequences whose remembered beginnings are moved into their cells, by id."""
 
     def __bool__(self) -> bool:
-        return bool(self.decodes or self.chunks)
+        return bool(self.decodes or self.moves or self.chunks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato import __version__
 from legato.runtime.client import FailedState, LoadingState, ReadyState, StoppedState
-from legato.server import openai_chat, openai_completions, settings_api, telemetry_api
+from legato.server import cache_api, openai_chat, openai_completions, settings_api, telemetry_api
 from legato.server.access import AccessMiddleware, KnownHosts
 from legato.server.clients import Clients
 from legato.server.errors import install_error_handlers
@@ -54,6 +54,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     app.include_router(openai_completions.router)
     app.include_router(telemetry_api.router)
     app.include_router(settings_api.router)
+    app.include_router(cache_api.router)
     _add_model_routes(app, service)
     app.add_middleware(
         AccessMiddleware,

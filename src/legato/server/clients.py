@@ -49,7 +49,7 @@ class Clients:
         return self.gap_targets_s.get(client) if client is not None else None
 
     def check_admin(self, client: str | None) -> None:
-        """Refuse whoever may not change settings.
+        """Refuse whoever may not change settings or what is remembered.
 
         Args:
             client: Name of the key that was sent; None if it has none, or none is needed.
@@ -60,8 +60,8 @@ class Clients:
         if self.has_keys and client not in self.admins:
             raise ApiError(
                 403,
-                "This API key may not change settings; start the server with --admin NAME for the key that may, and "
-                "--api-key NAME=KEY if it has no name yet.",
+                "This API key may not change settings or what is remembered; start the server with --admin NAME for "
+                "the key that may, and --api-key NAME=KEY if it has no name yet.",
                 code="not_admin",
             )
         if not self.has_keys and not self.on_loopback:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+import msgspec
 
 from legato.engine.sampler import SamplingParameters
 from legato.engine.vocabulary import Tokens, Vocabulary
 from legato.runtime.client import Ended, EngineClient, PromptRead, Token
 from legato.server.errors import ApiError
 from legato.server.recorder import Recorder
+from legato.server.rereading import Rereading
 from legato.server.text import AnswerText, Piece
 from legato.telemetry.live import prefill_left_ms
 from legato.telemetry.record import EndReason, Origin
-from legato.telemetry.timeline import Timings
+from legato.telemetry.timeline import Reread, Timings
 
 FinishReason = Literal["stop", "length"]
 
@@ -68,6 +71,7 @@ class Generation:
         engine: Where it is answered.
         vocabulary: Of the model.
         recorder: Told of its end, once, whatever the end is.
+        rereading: Explains why its prompt was read again, if it was.
         request: What to answer.
 
     Raises:
@@ -76,12 +80,20 @@ class Generation:
     """
 
     def __init__(
-        self, engine: EngineClient, vocabulary: Vocabulary, recorder: Recorder, request: GenerationRequest
+        self,
+        engine: EngineClient,
+        vocabulary: Vocabulary,
+        recorder: Recorder,
+        rereading: Rereading,
+        request: GenerationRequest,
     ) -> None:
         self._text = AnswerText(vocabulary, request.stops)
         self._recorder = recorder
         self._recorded = False
         self._progress = request.progress
+        self._prompt = request.prompt
+        self._rereading = rereading
+        self._explaining: asyncio.Task[Reread | None] | None = None
         self._stream = engine.submit(
             request.prompt,
             origin=request.origin,
@@ -123,6 +135,8 @@ class Generation:
             with self._stream as stream:
                 async for event in stream:
                     if isinstance(event, Token):
+                        if self._explaining is None:
+                            self._explain()
                         timeline.add_token(time.monotonic(), event.stretch)
                         if piece := text.feed(event.token, event.logprobs):
                             yield piece
@@ -139,10 +153,11 @@ class Generation:
                 if not text.stopped and (piece := text.finish()):
                     yield piece
             end = reason = "stop" if text.stopped else reason
+            reread = await self._explained()
         finally:
             # Whoever leaves early leaves it cancelled.
             self._record(end, error)
-        yield self._finish(reason)
+        yield self._finish(reason, reread)
 
     def _record(self, end: EndReason, error: str = "") -> None:
         if not self._recorded:
@@ -151,19 +166,36 @@ class Generation:
             self._stream.timeline.ended_s = time.monotonic()
             self._recorder.ended(self._stream.origin, self._stream.timeline, end, error)
 
+    def _explain(self) -> None:
+        """Its prompt is read: find out, beside the answer, whether more of it could have been remembered."""
+        timeline = self._stream.timeline
+        explaining = self._rereading.explain(self._prompt, self._stream.origin.client, timeline.cached_tokens)
+        self._explaining = asyncio.create_task(explaining)
+
+    async def _explained(self) -> Reread | None:
+        """What was found, with the words; the timeline has it without them."""
+        if self._explaining is None or (found := await self._explaining) is None:
+            return None
+        timeline = self._stream.timeline
+        times = timeline.timings()
+        lost_ms = times.prefill_ms * found.lost_tokens / max(1, times.prefill_tokens)
+        found = msgspec.structs.replace(found, lost_ms=round(lost_ms, 3))
+        timeline.reread = msgspec.structs.replace(found, was=None, now=None)
+        return found
+
     def _progress_now(self) -> Progress:
         timeline = self._stream.timeline
         left_ms = prefill_left_ms(timeline.latest_chunks, timeline.prompt_tokens)
         return Progress(timeline.read_tokens, timeline.cached_tokens, timeline.prompt_tokens, left_ms)
 
-    def _finish(self, reason: FinishReason) -> Finish:
+    def _finish(self, reason: FinishReason, reread: Reread | None) -> Finish:
         timeline = self._stream.timeline
         return Finish(
             reason=reason,
             prompt_tokens=timeline.prompt_tokens,
             cached_tokens=timeline.cached_tokens,
             answer_tokens=len(timeline.token_times_s),
-            timings=timeline.timings(),
+            timings=replace(timeline.timings(), reread=reread),
         )
 
 

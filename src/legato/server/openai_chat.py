@@ -6,9 +6,11 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 
+import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from legato.chat.truncation import Window
 from legato.engine.vocabulary import Vocabulary
 from legato.server.answer import Choice, generation_requests, respond
 from legato.server.generation import Finish, Progress
@@ -20,11 +22,12 @@ from legato.server.responses import (
     ChunkChoice,
     Delta,
     Message,
+    Truncation,
     chat_logprobs,
     prompt_progress,
     usage_of,
 )
-from legato.server.service import Service
+from legato.server.service import ChatPrompt, Service
 from legato.server.text import Piece
 from legato.telemetry.record import ServiceTier
 from legato.telemetry.timeline import Timings
@@ -38,7 +41,10 @@ async def create_chat_completion(request: Request, body: ChatRequest) -> Respons
     service: Service = request.app.state.service
     service.check_model(body.model)
     prompt = await service.chat_prompt(
-        body.messages, continue_final=bool(body.continue_final_message), variables=body.chat_template_kwargs or {}
+        body.messages,
+        continue_final=bool(body.continue_final_message),
+        variables=body.chat_template_kwargs or {},
+        window=Window(service.model.context_tokens, body.answer_limit) if body.truncation == "auto" else None,
     )
     limit = body.answer_limit or service.model.context_tokens
     answer_id = f"chatcmpl-{uuid.uuid4().hex}"
@@ -47,23 +53,38 @@ async def create_chat_completion(request: Request, body: ChatRequest) -> Respons
         body,
         answer_id,
         "chat",
-        [prompt],
+        [prompt.tokens],
         limit,
         vocabulary_size=service.language.vocabulary.size,
         top_logprobs=body.logprob_count,
     )
     generations = service.submit_all(parts, param="messages")
     tier = parts[0].origin.service_tier
-    shape = _ChatShape(answer_id, service.name, tier, service.language.vocabulary, len(generations))
+    shape = _ChatShape(
+        answer_id, service.name, tier, service.language.vocabulary, len(generations), _truncation(prompt)
+    )
     return await respond(request, body, generations, shape)
+
+
+def _truncation(prompt: ChatPrompt) -> Truncation | None:
+    return Truncation(prompt.dropped_messages, prompt.dropped_tokens) if prompt.dropped_messages else None
 
 
 class _ChatShape:
     """Bodies of one chat answer."""
 
-    def __init__(self, answer_id: str, model: str, tier: ServiceTier, vocabulary: Vocabulary, choices: int) -> None:
+    def __init__(
+        self,
+        answer_id: str,
+        model: str,
+        tier: ServiceTier,
+        vocabulary: Vocabulary,
+        choices: int,
+        truncation: Truncation | None,
+    ) -> None:
         self._vocabulary = vocabulary
         self._choices = choices
+        self._truncation = truncation
         self._id = answer_id
         self._created = int(time.time())
         self._model = model
@@ -84,12 +105,14 @@ class _ChatShape:
     def finish(self, index: int, finish: Finish, own: Timings | None, total: Timings | None) -> ChatChunk:
         chunk = self._chunk(ChunkChoice(index, Delta(), finish.reason, timings=own))
         chunk.timings = total
+        chunk.truncation = self._truncation if total is not None else None
         return chunk
 
     def summary(self, finishes: Sequence[Finish], total: Timings) -> ChatChunk:
         chunk = self._chunk()
         chunk.usage = usage_of(finishes, prompts=1)
         chunk.timings = total
+        chunk.truncation = self._truncation
         return chunk
 
     def whole(self, choices: Sequence[Choice], total: Timings) -> ChatCompletion:
@@ -110,6 +133,7 @@ class _ChatShape:
             usage=usage_of([choice.finish for choice in choices], prompts=1),
             timings=total,
             service_tier=self._tier,
+            truncation=self._truncation or msgspec.UNSET,
         )
 
     def _chunk(self, *choices: ChunkChoice) -> ChatChunk:

@@ -236,6 +236,8 @@ class ChatRequest(CommonRequest):
     """Variables for the model's template, such as `{"enable_thinking": false}`."""
     continue_final_message: bool | None = False
     """Go on in the last message, which must be the assistant's, instead of answering it."""
+    truncation: Literal["auto", "disabled"] | None = None
+    """`auto` drops the oldest turns of a conversation that does not fit; disabled if left out."""
 
     @model_validator(mode="after")
     def _check_combinations(self) -> ChatRequest:

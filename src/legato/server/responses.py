@@ -72,6 +72,14 @@ class ChatChoice(msgspec.Struct, omit_defaults=True):
     """Its own, where there are several choices."""
 
 
+class Truncation(msgspec.Struct):
+    """What was left out of a conversation that did not fit, for clients that allowed it."""
+
+    dropped_messages: int
+    dropped_tokens: int
+    """By how many the prompt is shorter for it."""
+
+
 class ChatCompletion(msgspec.Struct):
     """The answer to a chat request that does not stream."""
 
@@ -84,6 +92,8 @@ class ChatCompletion(msgspec.Struct):
     service_tier: ServiceTier
     """How it was served."""
     object: Literal["chat.completion"] = "chat.completion"
+    truncation: Truncation | msgspec.UnsetType = msgspec.UNSET
+    """Only if something was dropped."""
 
 
 class Delta(msgspec.Struct, omit_defaults=True):
@@ -129,6 +139,8 @@ class ChatChunk(msgspec.Struct, omit_defaults=True):
     usage: Usage | None = None
     timings: Timings | None = None
     prompt_progress: PromptProgress | None = None
+    truncation: Truncation | None = None
+    """Beside the request's timings."""
 
 
 class CompletionLogprobs(msgspec.Struct):

@@ -90,11 +90,19 @@ def engine_settings(settings: Settings, model: LocalModel, profile: Profile | No
         chunk=settings.chunk,
         gap_target_s=settings.gap_target_ms / 1000,
         background_wait_s=settings.background_wait,
+        cache_scope=settings.cache_scope,
+        cache_memory_bytes=_bytes(settings.cache_memory_mib),
+        cache_disk_bytes=_bytes(settings.cache_disk_mib),
+        cache_folder=settings.cache_dir or str(platformdirs.user_cache_path("legato") / "prompts"),
         joined_calls=bool(settings.joined_calls),
         interruptible=settings.interruptible,
         record_calls=not settings.no_telemetry,
         log_level=logging.DEBUG if settings.verbose else logging.ERROR,
     )
+
+
+def _bytes(mib: float | None) -> int | None:
+    return None if mib is None else int(mib * 2**20)
 
 
 def _open_history(settings: Settings) -> History | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from legato import __version__
 from legato.chat.errors import MessageError
 from legato.chat.messages import read_messages
 from legato.chat.template import ChatTemplate
+from legato.chat.truncation import Window, turn_starts, turns_to_drop
 from legato.engine.model import Model
 from legato.engine.vocabulary import Tokens, Vocabulary
 from legato.errors import LegatoError
@@ -35,9 +37,10 @@ from legato.runtime.messages import EngineSettings, ModelInfo
 from legato.server.errors import ApiError
 from legato.server.generation import Generation, GenerationRequest
 from legato.server.recorder import Recorder
+from legato.server.rereading import Rereading
 from legato.server.tuned import CostKeeper
 from legato.telemetry.history import History
-from legato.telemetry.metrics import Live, Metrics, Planning
+from legato.telemetry.metrics import Live, Metrics, Planning, Remembered
 from legato.telemetry.spans import SpanExporter
 
 RETRY_AFTER_LOADING_S = 2
@@ -50,6 +53,19 @@ class Language:
     vocabulary: Vocabulary
     template: ChatTemplate | None
     bos_text: str
+    rereading: Rereading
+    """Compares prompts with earlier ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A conversation as the model reads it."""
+
+    tokens: Tokens
+    dropped_messages: int = 0
+    """Those that were left out for the rest to fit."""
+    dropped_tokens: int = 0
+    """By how many the prompt is shorter for it."""
 
 
 class Service:
@@ -83,7 +99,11 @@ class Service:
         self.created_s = int(time.time())
         """When the service was made, in seconds since 1970."""
         metrics = Metrics(
-            self._live, processes=self._processes, build={"version": __version__}, planning=self._planning
+            self._live,
+            processes=self._processes,
+            build={"version": __version__},
+            planning=self._planning,
+            remembered=self._remembered,
         )
         self.recorder = Recorder(name, metrics, history, spans)
         """What is known of requests and calls."""
@@ -219,6 +239,17 @@ class Service:
         settings = self.engine.settings
         return Planning(settings.policy, settings.gap_target_s)
 
+    def _remembered(self) -> Remembered | None:
+        cache = self.engine.cache
+        if cache is None:
+            return None
+        return Remembered(
+            bytes={"memory": cache.memory_bytes, "disk": cache.disk_bytes},
+            budgets={"memory": cache.memory_budget, "disk": cache.disk_budget},
+            entries={"memory": cache.memory_entries, "disk": cache.disk_entries},
+            parked_tokens=cache.parked_tokens,
+        )
+
     def _processes(self) -> dict[str, int]:
         worker = self.engine.worker_pid
         return {"server": os.getpid(), **({"engine": worker} if worker else {})}
@@ -238,12 +269,23 @@ class Service:
     # Requests
 
     async def chat_prompt(
-        self, messages: Sequence[Mapping[str, Any]], *, continue_final: bool, variables: Mapping[str, Any]
-    ) -> Tokens:
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        continue_final: bool,
+        variables: Mapping[str, Any],
+        window: Window | None = None,
+    ) -> ChatPrompt:
         """The tokens of a conversation.
 
+        Args:
+            messages: As they came.
+            continue_final: End where the last message does, for the model to go on with.
+            variables: For the template.
+            window: What the oldest turns are dropped for, if need be; None to keep all of them, however long.
+
         Raises:
-            ApiError: A message is wrong, or the template refuses it.
+            ApiError: A message is wrong, the template refuses it, or what must be kept does not fit into the context.
         """
         language = self.language
         if language.template is None:
@@ -254,7 +296,7 @@ class Service:
                 param="messages",
                 code="no_chat_template",
             )
-        return await asyncio.to_thread(_chat_tokens, language, messages, continue_final, variables)
+        return await asyncio.to_thread(_chat_prompt, language, messages, continue_final, variables, window)
 
     async def text_prompt(self, text: str) -> Tokens:
         """The tokens of a text.
@@ -303,11 +345,11 @@ class Service:
         """
         for request in requests:
             self._check_length(len(request.prompt), param)
-        vocabulary = self.language.vocabulary
+        vocabulary, rereading = self.language.vocabulary, self.language.rereading
         generations: list[Generation] = []
         try:
             for request in requests:
-                generations.append(Generation(self.engine, vocabulary, self.recorder, request))  # noqa: PERF401 - kept if one fails
+                generations.append(Generation(self.engine, vocabulary, self.recorder, rereading, request))  # noqa: PERF401 - kept if one fails
         except Exception as error:
             for generation in generations:
                 generation.cancel()
@@ -354,20 +396,24 @@ def _read_language(path: Path, template_override: str | None) -> Language:
     source = model.chat_template if template_override is None else template_override
     template = ChatTemplate(source, bos_token=bos_text, eos_token=eos_text) if source else None
     # The model is kept by the vocabulary's handle for the life of the process.
-    return Language(vocabulary, template, bos_text)
+    return Language(vocabulary, template, bos_text, Rereading(vocabulary))
 
 
-def _chat_tokens(
-    language: Language, messages: Sequence[Mapping[str, Any]], continue_final: bool, variables: Mapping[str, Any]
-) -> Tokens:
+def _chat_prompt(
+    language: Language,
+    messages: Sequence[Mapping[str, Any]],
+    continue_final: bool,
+    variables: Mapping[str, Any],
+    window: Window | None,
+) -> ChatPrompt:
     """Render and tokenize, in a thread: a long paste holds up nobody's stream."""
-    assert language.template is not None, "checked by the caller"
+
+    def tokens_of(kept: Sequence[Mapping[str, Any]]) -> Tokens:
+        return _chat_tokens(language, kept, continue_final, variables)
+
     try:
-        text = language.template.render(
-            read_messages(messages),
-            continue_final_message=continue_final,
-            extra=variables,
-        )
+        read = read_messages(messages)
+        return ChatPrompt(tokens_of(read)) if window is None else _truncated(read, tokens_of, window)
     except MessageError as error:
         # A sentence that begins with a parameter's name keeps its spelling.
         text = str(error)
@@ -375,6 +421,41 @@ def _chat_tokens(
         raise ApiError(400, f"{sentence}.", param=error.param, code="invalid_value") from error
     except LegatoError as error:
         raise ApiError(400, str(error), param="messages", code="invalid_value") from error
+
+
+def _chat_tokens(
+    language: Language, messages: Sequence[Mapping[str, Any]], continue_final: bool, variables: Mapping[str, Any]
+) -> Tokens:
+    assert language.template is not None, "checked by the caller"
+    text = language.template.render(messages, continue_final_message=continue_final, extra=variables)
     # Many templates write the first token themselves; two of them confuse a model.
     add_bos = language.vocabulary.adds_bos and not (language.bos_text and text.startswith(language.bos_text))
     return language.vocabulary.tokenize(text, add_bos=add_bos, parse_special=True)
+
+
+def _truncated(
+    messages: Sequence[Mapping[str, Any]],
+    tokens_of: Callable[[Sequence[Mapping[str, Any]]], Tokens],
+    window: Window,
+) -> ChatPrompt:
+    starts = turn_starts(messages)
+
+    # Rendered, not added up: only the template knows what it writes around messages.
+    @functools.cache
+    def without(turns: int) -> Tokens:
+        return tokens_of([*messages[: starts[0]], *messages[starts[turns] :]] if turns else messages)
+
+    turns = turns_to_drop(len(starts), lambda dropped: len(without(dropped)), window)
+    tokens = without(turns)
+    if len(tokens) >= window.context_tokens:
+        raise ApiError(
+            400,
+            f"The system messages and the last turn alone have {len(tokens)} tokens, and this model's context holds "
+            f"{window.context_tokens} with at least one for the answer, so truncation could not help; send a shorter "
+            "last message or start the server with a larger --ctx.",
+            param="messages",
+            code="context_length_exceeded",
+        )
+    if not turns:
+        return ChatPrompt(tokens)
+    return ChatPrompt(tokens, starts[turns] - starts[0], len(without(0)) - len(tokens))

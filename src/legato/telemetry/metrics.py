@@ -38,6 +38,10 @@ OTHER_STALLS = "other"
 
 ENDS = ("stop", "length", "cancelled", "failed")
 PHASES = ("decode", "prefill")
+TIERS = ("live", "memory", "disk")
+"""Where remembered prompts are: in the engine's cells, in memory, on disk."""
+CHANGE_KINDS = ("number", "inserted", "removed", "replaced", "reordered", "rewritten")
+"""What clients do to remembered prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,20 @@ class Live:
     """Requests that wait for them."""
     kv_cells_used: int
     kv_cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What is remembered at this moment."""
+
+    bytes: Mapping[str, int]
+    """Of states by place: `memory`, `disk`."""
+    budgets: Mapping[str, int]
+    """The most of each, in bytes."""
+    entries: Mapping[str, int]
+    """How many states, by place."""
+    parked_tokens: int
+    """Tokens in KV cells that no request holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +89,7 @@ class Metrics:
         processes: The processes to measure, as names and process ids, asked at each scrape.
         build: What is told about this build, such as its version.
         planning: How steps are planned, asked at each scrape; None leaves that out.
+        remembered: What is remembered, asked at each scrape; its None leaves those gauges out.
     """
 
     def __init__(
@@ -80,6 +99,7 @@ class Metrics:
         processes: Callable[[], Mapping[str, int]],
         build: Mapping[str, str],
         planning: Callable[[], Planning] | None = None,
+        remembered: Callable[[], Remembered | None] = lambda: None,
     ) -> None:
         registry = self._registry = CollectorRegistry()
         self._ttft = _distribution(registry, "ttft", "From arrival to the first token leaving the server")
@@ -98,6 +118,17 @@ class Metrics:
         )
         self._prompt_tokens = _counter(registry, "prompt_tokens", "Tokens of prompts")
         self._cached_tokens = _counter(registry, "cached_tokens", "Prompt tokens that did not have to be read")
+        tiers = _counter(registry, "cache_hits", "Requests that began with a remembered prompt, by place", tier=TIERS)
+        self._hits = {tier: tiers.labels(tier=tier) for tier in TIERS}
+        self._misses = _counter(registry, "cache_misses", "Requests of which nothing was remembered")
+        self._saved = _counter(registry, "cache_saved_seconds", "Reading that remembered prompts saved")
+        self._reread = _counter(
+            registry,
+            "reread_tokens",
+            "Tokens read again because of a change of a remembered prompt, by kind",
+            kind=CHANGE_KINDS,
+        )
+        self._rereads = _counter(registry, "rereads", "Such requests, by kind", kind=CHANGE_KINDS)
         self._generated_tokens = _counter(registry, "generated_tokens", "Tokens of answers")
         self._requests = _counter(registry, "requests", "Ended requests", end=ENDS)
         causes = (*CAUSES, OTHER_STALLS)
@@ -124,6 +155,7 @@ class Metrics:
         registry.register(_LiveCollector(live))
         if planning is not None:
             registry.register(_PlanningCollector(planning))
+        registry.register(_RememberedCollector(remembered))
         registry.register(_ProcessCollector(processes))
 
     def request_ended(self, record: RequestRecord) -> None:
@@ -132,6 +164,14 @@ class Metrics:
         self._requests.labels(end=record.end).inc()
         self._prompt_tokens.inc(record.prompt_tokens)
         self._cached_tokens.inc(timings.cached_tokens)
+        if timings.cached_in in self._hits:
+            self._hits[timings.cached_in].inc()
+        elif timings.ttft_ms is not None:
+            self._misses.inc()
+        self._saved.inc(timings.saved_ms / 1000)
+        if timings.reread is not None:
+            self._rereads.labels(kind=timings.reread.kind).inc()
+            self._reread.labels(kind=timings.reread.kind).inc(timings.reread.lost_tokens)
         self._generated_tokens.inc(timings.decode_tokens)
         self._preemptions.inc(timings.preemptions)
         self._load.observe(record.model, timings.load_ms / 1000)
@@ -257,6 +297,34 @@ class _PlanningCollector(Collector):
         yield GaugeMetricFamily(
             "legato_gap_target_seconds", "Gap target of answers that have none of their own", now.gap_target_s
         )
+
+
+class _RememberedCollector(Collector):
+    def __init__(self, remembered: Callable[[], Remembered | None]) -> None:
+        self._remembered = remembered
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        now = self._remembered()
+        if now is None:
+            return
+        yield _by_tier("legato_cache_bytes", "Bytes of remembered prompts", now.bytes)
+        yield _by_tier("legato_cache_budget_bytes", "The most that they may take", now.budgets)
+        yield _by_tier("legato_cache_entries", "Remembered prompts", now.entries)
+        yield GaugeMetricFamily(
+            "legato_kv_cells_parked",
+            "KV cells of ended requests, for whoever goes on from there",
+            now.parked_tokens,
+        )
+
+
+def _by_tier(name: str, explanation: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, explanation, labels=["tier"])
+    for tier, value in values.items():
+        family.add_metric([tier], value)
+    return family
 
 
 class _ProcessCollector(Collector):

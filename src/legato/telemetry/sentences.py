@@ -31,6 +31,17 @@ CAUSE_WORDS: dict[Cause, str] = {
     "delivery": "delivery to the client",
 }
 """What each cause is called."""
+TIER_WORDS = {"live": "the engine's cells", "memory": "memory", "disk": "disk"}
+"""Where prompts are remembered."""
+CHANGE_WORDS = {
+    "number": "a number changed",
+    "inserted": "something was inserted",
+    "removed": "something was removed",
+    "replaced": "something was replaced",
+    "reordered": "its parts came in another order",
+    "rewritten": "it was rewritten",
+}
+"""What clients do to prompts that are remembered."""
 
 
 def sentences(record: RequestRecord, times: Split) -> list[str]:
@@ -40,6 +51,7 @@ def sentences(record: RequestRecord, times: Split) -> list[str]:
         _headline(record, times),
         _beside(record, times),
         _cached(record),
+        _reread(record),
         _prefill_pace(record, times),
         _decode_pace(record, times),
         _background(record, times),
@@ -163,11 +175,26 @@ def _worth_a_word(phase: Phase, times: Split) -> bool:
 
 
 def _cached(record: RequestRecord) -> str:
-    cached = record.timings.cached_tokens
+    timings = record.timings
+    cached = timings.cached_tokens
     if cached == 0:
         return ""
     verb = "was" if cached == 1 else "were"
-    return f"{cached:,} of the {count(record.prompt_tokens, 'prompt token')} {verb} known already and not read again."
+    where = f" from {TIER_WORDS[timings.cached_in]}" if timings.cached_in in TIER_WORDS else ""
+    saved = f", which saved {duration(timings.saved_ms)}" if timings.saved_ms >= WORTH_A_WORD_MS else ""
+    return f"{cached:,} of {count(record.prompt_tokens, 'prompt token')} {verb} remembered{where}{saved}."
+
+
+def _reread(record: RequestRecord) -> str:
+    """What its client changed, and that this cost time."""
+    reread = record.timings.reread
+    if reread is None:
+        return ""
+    change = CHANGE_WORDS.get(reread.kind, "it was changed")
+    return (
+        f"It looks like an earlier prompt, but {change} (from token {reread.at_token:,} on): "
+        f"{count(reread.lost_tokens, 'token')} behind that had to be read again ({duration(reread.lost_ms)})."
+    )
 
 
 def _prefill_pace(record: RequestRecord, times: Split) -> str:

@@ -30,6 +30,23 @@ class Stall(msgspec.Struct, frozen=True):
     parts: Parts
 
 
+class Reread(msgspec.Struct, frozen=True):
+    """Why a prompt was read again that looks like one that was remembered: what its client had changed."""
+
+    kind: str
+    """`number` (a clock, a counter), `inserted`, `removed`, `replaced`, `reordered` or `rewritten`."""
+    at_token: int
+    """The first token of the prompt that differs."""
+    lost_tokens: int
+    """Tokens that need not have been read without the change."""
+    lost_ms: float
+    """What reading them took, about."""
+    was: str | None = None
+    """The words there in the earlier prompt; only for the client that sent both."""
+    now: str | None = None
+    """The words there now; likewise."""
+
+
 class ChunkRead(msgspec.Struct, frozen=True):
     """A chunk of this request's own prompt."""
 
@@ -49,6 +66,14 @@ class Timeline:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     """Prompt tokens whose KV state was there already."""
+    cached_in: str = ""
+    """Where it was: `live` (in the engine's cells), `memory` or `disk`."""
+    recall_s: float = 0.0
+    """What bringing it to where it was needed took (a duration)."""
+    reread: Reread | None = None
+    """Why what was remembered did not help, if that is known; without words."""
+    recalled_reading_s: float = 0.0
+    """What reading those tokens would have taken, as the engine predicts."""
     load_s: float = 0.0
     """Part of the wait in which no model was ready (a duration)."""
     admitted_s: float | None = None
@@ -126,6 +151,22 @@ class Timeline:
             if self._requeued:
                 self.requeued_s += max(0.0, at_s - self._preempted_s)
             self._preempted_s = None
+
+    def recall(self, tokens: int, tier: str, took_s: float, reading_s: float) -> None:
+        """The beginning of its prompt was remembered.
+
+        Args:
+            tokens: How many tokens.
+            tier: Where: `live`, `memory` or `disk`.
+            took_s: What bringing them into its cells took.
+            reading_s: What reading them would have taken.
+        """
+        if self.token_times_s:
+            return  # it lost its cells and has them again: nothing of its first reading was saved
+        self.cached_tokens = tokens
+        self.cached_in = tier if tokens else ""
+        self.recall_s = took_s
+        self.recalled_reading_s = reading_s
 
     def preempt(self, at_s: float, *, answering: bool) -> None:
         """It gave its KV cells up, and waits for new ones.
@@ -207,6 +248,10 @@ class Timeline:
             prefill_ms=_ms(first - admitted - requeued),
             prefill_tokens=prefill_tokens,
             cached_tokens=self.cached_tokens,
+            cached_in=self.cached_in or None,
+            recall_ms=_ms(self.recall_s),
+            saved_ms=_ms(max(0.0, self.recalled_reading_s - self.recall_s)),
+            reread=self.reread,
             prefill_tokens_per_second=_rate(prefill_tokens, first - admitted - requeued) if tokens else None,
             ttft_ms=_ms(first - self.arrived_s) if tokens else None,
             decode_ms=_ms(ended - first),
@@ -282,6 +327,14 @@ class Timings:
     """Answers that were being written in such a step; 0 where the target was not raised."""
     preemptions: int = 0
     """How often it gave its KV cells up to others; it then waited, and its prompt was read again."""
+    cached_in: str | None = None
+    """Where the state of cached tokens was: `live` (the engine's cells), `memory` or `disk`; null if there are none."""
+    recall_ms: float = 0.0
+    """What bringing that state to where it was needed took; a wait for the disk is not in it."""
+    saved_ms: float = 0.0
+    """What reading the cached tokens would have taken, as the engine predicts, less what bringing them took."""
+    reread: Reread | None = None
+    """Why most of the prompt was read though it looks like an earlier one; null if it does not, or was not."""
 
 
 def stall_cause(parts: Parts) -> Cause:

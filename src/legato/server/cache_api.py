@@ -1,0 +1,163 @@
+"""`/api/cache`: what is remembered of prompts, to see, to clear and to pin; never its content."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from legato.runtime.client import NotReadyError
+from legato.runtime.messages import CacheAction, CacheEntry, CacheReply
+from legato.server.clients import Clients
+from legato.server.errors import ApiError
+from legato.server.service import Service
+
+router = APIRouter()
+
+
+@router.get("/api/cache")
+async def get_cache(request: Request) -> Response:
+    """Figures of each tier, and the entries that the caller's requests may begin with; all of them for admins."""
+    reply = await _ask(request, "list")
+    state = reply.state
+    tiers = {
+        "live": _held(reply.entries, "live"),
+        "memory": _held(reply.entries, "memory") | {"bytes": state.memory_bytes, "budget_bytes": state.memory_budget},
+        "disk": _held(reply.entries, "disk") | {"bytes": state.disk_bytes, "budget_bytes": state.disk_budget},
+    }
+    latest_first = sorted(_visible(request, reply.entries), key=lambda entry: entry.unused_s)
+    scope = _service(request).engine.settings.cache_scope
+    return _json({"scope": scope, "tiers": tiers, "entries": [_entry(entry) for entry in latest_first]})
+
+
+@router.delete("/api/cache")
+async def clear_cache(request: Request) -> Response:
+    """Forget everything, what is pinned and what is in the cells too; says what was freed."""
+    _check_admin(request)
+    before = await _ask(request, "list")
+    await _ask(request, "remove")
+    return _freed(before.entries)
+
+
+@router.put("/api/cache/{entry}/pin")
+async def pin_entry(request: Request, entry: str) -> Response:
+    """Keep an entry whatever room others need."""
+    return _json(_entry(await _change(request, "pin", entry)))
+
+
+@router.delete("/api/cache/{entry}/pin")
+async def unpin_entry(request: Request, entry: str) -> Response:
+    """Let an entry go again when others need its room."""
+    return _json(_entry(await _change(request, "unpin", entry)))
+
+
+# Of any form, and empty too: else a slash without an id would be led to the path that clears everything.
+@router.delete("/api/cache/{entry:path}")
+async def remove_entry(request: Request, entry: str) -> Response:
+    """Forget one entry; says what was freed."""
+    return _freed([await _change(request, "remove", entry)])
+
+
+async def _ask(request: Request, action: CacheAction, entry: str | None = None) -> CacheReply:
+    """Have the engine do something with what it remembers.
+
+    Raises:
+        ApiError: No model is ready.
+    """
+    service = _service(request)
+    try:
+        return await service.engine.cache_command(action, entry)
+    except NotReadyError as error:
+        _ = service.model  # refuses, and says why
+        raise ApiError(503, str(error), code="model_loading") from error
+
+
+async def _change(request: Request, action: CacheAction, beginning: str) -> CacheEntry:
+    """Do something with one entry.
+
+    Args:
+        request: Whose client must be an admin.
+        action: What to do.
+        beginning: Of the entry's id, or all of it.
+
+    Returns:
+        The entry as it is now; as it was, if it was removed.
+
+    Raises:
+        ApiError: The client may not, no model is ready, or not exactly one entry's id begins so.
+    """
+    _check_admin(request)
+    entry = _find((await _ask(request, "list")).entries, beginning)
+    reply = await _ask(request, action, entry.id)
+    if not reply.found:
+        raise _not_found(beginning)
+    return next((one for one in reply.entries if one.id == entry.id), entry)
+
+
+def _find(entries: Sequence[CacheEntry], beginning: str) -> CacheEntry:
+    found = [entry for entry in entries if beginning and entry.id.startswith(beginning)]
+    if len(found) > 1:
+        raise ApiError(
+            404,
+            f"{len(found)} remembered prompts have ids that begin with {beginning!r}; write more of the id.",
+            code="cache_entry_ambiguous",
+        )
+    if not found:
+        raise _not_found(beginning)
+    return found[0]
+
+
+def _not_found(beginning: str) -> ApiError:
+    return ApiError(
+        404,
+        f"No remembered prompt has the id {beginning!r}; /api/cache lists those that there are.",
+        code="cache_entry_not_found",
+    )
+
+
+def _check_admin(request: Request) -> None:
+    clients: Clients = request.app.state.clients
+    clients.check_admin(request.state.client_name)
+
+
+def _visible(request: Request, entries: Sequence[CacheEntry]) -> list[CacheEntry]:
+    """The entries that the caller may see: all, or those that its own requests may begin with."""
+    clients: Clients = request.app.state.clients
+    client: str | None = request.state.client_name
+    if not clients.has_keys or client in clients.admins:
+        return list(entries)
+    scopes = {client or ""}
+    if _service(request).engine.settings.cache_scope == "server":
+        scopes.add("")
+    return [entry for entry in entries if entry.scope in scopes]
+
+
+def _held(entries: Sequence[CacheEntry], place: str) -> dict[str, int]:
+    there = [entry.tokens for entry in entries if place in entry.places]
+    return {"entries": len(there), "tokens": sum(there)}
+
+
+def _entry(entry: CacheEntry) -> dict[str, Any]:
+    return msgspec.structs.asdict(entry) | {"unused_s": round(entry.unused_s, 3)}
+
+
+def _freed(entries: Sequence[CacheEntry]) -> Response:
+    """What is there no more: an entry's bytes once for each place outside the cells."""
+    freed = {
+        "entries": len(entries),
+        "tokens": sum(entry.tokens for entry in entries),
+        "bytes": sum(entry.bytes * len(entry.places) for entry in entries),
+    }
+    return _json({"freed": freed})
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _json(body: Any) -> Response:
+    return Response(msgspec.json.encode(body), media_type="application/json")
