@@ -156,11 +156,14 @@ class Context:
     def cut(self, sequence: int, length: int) -> bool:
         """Keep the first tokens of a sequence alone; False if the state can't be cut there, and must be cleared.
 
-        With sliding windows, some of the tokens before the cut may be gone already.
+        With sliding windows, some of the tokens that the next one attends to may be gone already.
         """
         if self.length(sequence) <= length:
             return self.length(sequence) == length
-        return self.remove(sequence, length) and bool(lib.llama_memory_seq_pos_min(self._memory, sequence) <= 0)
+        first: int = lib.llama_memory_seq_pos_min(self._memory, sequence)
+        if first > max(0, length - self.model.window + 1):
+            return False
+        return self.remove(sequence, length)
 
     def copy(self, source: int, target: int) -> None:
         """Give `target` the whole KV state of `source`."""

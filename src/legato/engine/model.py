@@ -66,6 +66,8 @@ class Model:
         """The model's vocabulary; use it no longer than the model."""
         self.context_length: int = lib.llama_model_n_ctx_train(self.handle)
         """Tokens of context that the model was trained on."""
+        self.window: int = lib.llama_model_n_swa(self.handle)
+        """Tokens of the sliding window that some layers attend to; 0 if all attend to everything."""
         self.layers: int = lib.llama_model_n_layer(self.handle)
         """Number of layers."""
         self.parameters: int = lib.llama_model_n_params(self.handle)

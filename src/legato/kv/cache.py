@@ -6,6 +6,7 @@ again what is overwritten.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -73,7 +74,8 @@ class PrefixCache:
         prices: What things take.
         tokens_of: What a request is going to have read, by its id.
         scope_of: Whose prefixes it may use, by its id; None for nobody's, not even its own.
-        can_cut: The model's state can be cut at any token; if not, only whole ones are of use.
+        can_cut: Cells can be cut at any token; if not, only whole contents are of use.
+        can_cut_states: So can states that were taken out of cells. Of sliding windows, states hold the last one alone.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class PrefixCache:
         tokens_of: Callable[[int], Tokens],
         scope_of: Callable[[int], str | None],
         can_cut: bool = True,
+        can_cut_states: bool = True,
     ) -> None:
         self._slots = slots
         self.entries = entries
@@ -93,6 +96,7 @@ class PrefixCache:
         self._tokens_of = tokens_of
         self._scope_of = scope_of
         self._can_cut = can_cut
+        self._can_cut_states = can_cut and can_cut_states
 
     @property
     def sequences(self) -> int:
@@ -194,10 +198,12 @@ class PrefixCache:
             if shared < SHARED_AT_LEAST:
                 continue
             if slot.holder is None:
-                if self._can_cut or shared == slot.length:
-                    yield self._live(slot, shared), self._moving_s(slot.length)
+                is_whole = shared == slot.length
+                if self._can_cut or is_whole:
+                    is_movable = self._can_cut_states or is_whole
+                    yield self._live(slot, shared), self._moving_s(slot.length) if is_movable else math.inf
                 continue
-            if not self._can_cut:
+            if not self._can_cut_states:
                 continue
             there = min(slot.length, shared)
             if there >= SHARED_AT_LEAST:
@@ -218,7 +224,7 @@ class PrefixCache:
                 yield source, self._moving_s(until) + WAIT_WEIGHT * wait_s
         for length, entry in self._remembered(tokens, scope):
             shared = min(length, most)
-            if shared < SHARED_AT_LEAST or (not self._can_cut and shared < len(entry.tokens)):
+            if shared < SHARED_AT_LEAST or (not self._can_cut_states and shared < len(entry.tokens)):
                 continue
             in_memory = "memory" in entry.places
             work_s = self._prices.loading_s(len(entry.tokens))
@@ -228,7 +234,7 @@ class PrefixCache:
 
     def _remembered(self, tokens: Tokens, scope: str) -> list[tuple[int, Entry]]:
         """Entries that share a prefix: the smallest in memory and the smallest on disk."""
-        if not self._can_cut:
+        if not self._can_cut_states:
             return self.entries.beginnings(tokens, scope)
         length, entries = self.entries.longest(tokens, scope)
         in_memory = [e for e in entries if "memory" in e.places]
@@ -262,7 +268,7 @@ class PrefixCache:
         tokens = slot.tokens
         if tokens is None:
             return True
-        if not self._can_cut:  # what goes on from there is of no use for it
+        if not self._can_cut_states:  # what goes on from there is of no use for it
             return any(length == len(tokens) for length, _ in self.entries.beginnings(tokens, slot.scope)) or any(
                 other.number < slot.number and other.scope == slot.scope and _are_equal(tokens, other.tokens)
                 for other in self.parked

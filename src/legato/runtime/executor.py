@@ -172,8 +172,8 @@ class Executor:
         self._reader.handover.prepare()
         return context, [(sequence, row)] if is_last else []
 
-    def hand_over(self, sequence: Sequence) -> NDArray[np.uint8]:
-        """Move what was read interruptibly into the request's slot.
+    def hand_over(self, slot: int) -> NDArray[np.uint8]:
+        """Move what was read interruptibly into a slot.
 
         Returns:
             The state that was moved.
@@ -182,7 +182,7 @@ class Executor:
             EngineError: The library refuses.
         """
         assert self._reader is not None, "something was read there"
-        return self._reader.handover.move(slot_of(sequence))
+        return self._reader.handover.move(slot)
 
     @staticmethod
     def _is_last(sequence: Sequence, end: int) -> bool:

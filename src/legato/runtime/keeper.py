@@ -54,7 +54,9 @@ class Limits:
     by_client: bool = False
     """Each client only with its own."""
     can_cut: bool = True
-    """The model's state can be cut at any token."""
+    """The cells of a sequence can be cut at any token."""
+    can_cut_states: bool = True
+    """So can what was saved of them."""
 
 
 @dataclass(slots=True)
@@ -142,6 +144,7 @@ class Keeper:
             tokens_of=tokens_of,
             scope_of=self._scope_of,
             can_cut=limits.can_cut,
+            can_cut_states=limits.can_cut_states,
         )
         """Lends the context's sequences."""
         if store is not None:
@@ -438,7 +441,8 @@ class Keeper:
     def _await(self, sequence: Sequence, source: Source, now_s: float) -> None:
         """Have a request's beginning moved in as soon as it is there."""
         move_s = None if self._must_wait(source) else self._move_s(source)
-        since_s = sequence.recall.since_s if sequence.recall is not None else now_s
+        before = sequence.recall
+        since_s = before.since_s if before is not None and before.move_s is not None else now_s
         sequence.recall = Recall(source.tokens, move_s, source.reading_s, since_s)
         self._waiting[sequence.id] = source
         if move_s is None and source.entry is not None and self._disk is not None:
@@ -482,7 +486,7 @@ class Keeper:
         new = Entry(name, scope, tokens.copy(), len(state), self.cache.reading_s(len(tokens)), time.time())
         entry = self._entries.add(new, "memory")
         self._states[name] = state
-        if self._limits.can_cut:
+        if self._limits.can_cut_states:
             for length, shorter in self._entries.beginnings(tokens, scope):
                 if length < len(tokens) and not shorter.pinned:
                     entry.hits = max(entry.hits, shorter.hits)
@@ -573,7 +577,7 @@ class Keeper:
 
     def _drop_continued(self, entry: Entry) -> None:
         """Only now that a longer one is on disk, those that it continues may go from there."""
-        if not self._limits.can_cut:
+        if not self._limits.can_cut_states:
             return
         for length, shorter in self._entries.beginnings(entry.tokens, entry.scope):
             if length < len(entry.tokens) and not shorter.pinned and "disk" in shorter.places:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from legato.engine.context import AbortedError, EngineError
 from legato.kv.tokens import Tokens
-from legato.runtime.executor import CallResult, Executor
+from legato.runtime.executor import CallResult, Executor, slot_of
 from legato.runtime.interruptible import OpenRead
 from legato.runtime.keeper import Keeper
 from legato.runtime.messages import (
@@ -28,7 +28,7 @@ from legato.runtime.messages import (
 )
 from legato.scheduling.costs import CostModel, Work
 from legato.scheduling.policies import Policy, make_policy
-from legato.scheduling.scheduler import NeverFitsError, Scheduler
+from legato.scheduling.scheduler import NeverFitsError, Released, Scheduler
 from legato.scheduling.state import Plan, Sequence
 from legato.telemetry.calls import Call
 
@@ -196,7 +196,7 @@ class EngineLoop:
         """Commit and report what a call brought."""
         call = self._learn(result, interrupting=interrupting) if result.part else None
         for released in self._scheduler.commit(result.part, result.outcome, result.ended_s):
-            self._keeper.released(released)
+            self._keeper.released(self._brought_home(released))
         for request_id, reason, _ in result.ended:
             if reason == "failed":
                 self._forget(request_id, is_sound=False)
@@ -280,13 +280,27 @@ class EngineLoop:
             self._run(Plan(decodes=decodes))
         sequence = self._scheduler[request_id]
         try:
-            self._keeper.keep(sequence, self._executor.hand_over(sequence))
+            self._keeper.keep(sequence, self._executor.hand_over(slot_of(sequence)))
         except EngineError as error:
             self._forget(request_id, is_sound=False)
             reason = f"The engine failed: {error}."
             self._mailbox.send(Report(time.monotonic(), ended=[(request_id, "failed", reason)]))
             return
         self._scheduler.hand_over(request_id)
+
+    def _brought_home(self, released: Released) -> Released:
+        """Move the state of a request that has ended where its prompt was read into the cells that it held.
+
+        Its answer had one token alone; the next one may be about the same document.
+        """
+        if not released.in_reader:
+            return released
+        sequence = released.sequence
+        try:
+            self._keeper.keep(sequence, self._executor.hand_over(released.slot))
+        except EngineError:
+            return released
+        return Released(sequence, released.slot, sequence.computed_tokens)
 
     def _learn(self, result: CallResult, *, interrupting: bool) -> Call:
         """What a call took beside what was expected."""

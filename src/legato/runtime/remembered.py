@@ -42,6 +42,7 @@ def choose_limits(settings: EngineSettings, context: Context) -> Limits:
         disk,
         by_client=settings.cache_scope == "key",
         can_cut=can_cut(context),
+        can_cut_states=context.model.window == 0,
     )
 
 

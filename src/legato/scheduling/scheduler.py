@@ -36,6 +36,8 @@ class Released:
     """The KV sequence that it held."""
     computed_tokens: int
     """Tokens whose KV state is in there."""
+    in_reader: bool = False
+    """All of its prompt was read in another context, and is there still."""
 
 
 class Scheduler:
@@ -270,7 +272,8 @@ class Scheduler:
         assert sequence.slot is not None, "an admitted sequence holds a slot"
         # What was read elsewhere is not in its cells, nor is what was not moved there yet.
         is_there = not sequence.in_reader and sequence.recall is None
-        released = Released(sequence, sequence.slot, sequence.computed_tokens if is_there else 0)
+        is_read = sequence.in_reader and not sequence.unread_tokens
+        released = Released(sequence, sequence.slot, sequence.computed_tokens if is_there else 0, in_reader=is_read)
         self._slots.release(sequence.slot)
         sequence.slot = sequence.recall = None
         sequence.in_reader = False

@@ -29,7 +29,7 @@ class Recall:
     reading_s: float
     """What reading them takes instead."""
     since_s: float
-    """Since when it could be moved or is waited for, on the engine's clock."""
+    """Since when it could be moved, or is waited for, on the engine's clock."""
 
 
 @dataclass(slots=True)
