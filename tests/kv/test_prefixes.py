@@ -68,10 +68,11 @@ def assert_is_well_formed(tree: PrefixTree, entries: dict[str, Plain]) -> None:
             continue
         assert node.entry is not None or len(node.below) > 1, "a leaf or a link that is no entry's end"
         if node.entry is not None:
-            path, above = [node.tokens], node.above
-            while above is not None:
-                path.insert(0, above.tokens)
-                above = above.above
+            path: list[Tokens] = []
+            upwards: _Node | None = node
+            while upwards is not None:
+                path.insert(0, upwards.tokens)
+                upwards = upwards.above
             assert node.entry not in found
             found[node.entry] = tuple(int(token) for token in np.concatenate(path))
     assert found == entries

@@ -214,11 +214,11 @@ def test_metrics_tell_hits_and_bytes_by_tier(keeping: LegatoProcess) -> None:
 def test_a_model_with_sliding_windows_goes_on_where_it_was(serve: ServerFactory, gemma_path: Path) -> None:
     server = serve("gemma3-270m", "--parallel", "2", "--ctx", "2048")
     counting = ("one two three four five six seven eight nine ten " * 90).strip()
-    fork = counting[: len(counting) // 3] + "and then he said one two three four"  # its window of 512 tokens is full
+    fork = counting[: 5 * len(counting) // 6] + "and then he said one two three four"  # its window of 512 tokens is full
     found = [times_of(server, prompt, 8, model="gemma3-270m") for prompt in (counting, fork, counting, fork)]
     texts, times = zip(*found, strict=True)
     assert texts[:2] == texts[2:]
     assert texts[0].split()[:3] == ["one", "two", "three"]
     assert texts[1].split()[0] == "five"
     assert times[0]["cached_tokens"] == 0
-    assert all(timings["cached_tokens"] >= 300 for timings in times[1:])
+    assert [timings["cached_tokens"] >= 700 for timings in times[1:]] == [True] * 3

@@ -7,7 +7,7 @@ again what is overwritten.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -173,14 +173,14 @@ class PrefixCache:
         assert number is not None, "asked for sources in cells alone"
         return self._slots.slots[number]
 
-    def unsaved(self, refused: Collection[int] = ()) -> Slot | None:
+    def unsaved(self, is_refused: Callable[[Slot], bool] = lambda _slot: False) -> Slot | None:
         """The parked sequence whose state is worth most and is not remembered elsewhere.
 
         Args:
-            refused: Those that are not to be saved, by number.
+            is_refused: Whether a sequence is not to be saved.
         """
-        parked = [s for s in self.parked if s.number not in refused and not self._is_elsewhere(s)]
-        return max(parked, key=lambda s: self._prices.reading_s(0, s.length), default=None)
+        parked = [slot for slot in self.parked if not self._is_elsewhere(slot) and not is_refused(slot)]
+        return max(parked, key=lambda slot: self._prices.reading_s(0, slot.length), default=None)
 
     def reading_s(self, tokens: int) -> float:
         """What reading a prefix of so many tokens takes."""
