@@ -19,9 +19,17 @@ serve: setup
 chat: setup
 	@$(BIN)/legato chat $(MODEL) $(ARGS)
 
+# Tests that share one server with a model, or look at how it spends its time: two at once would be in each other's way.
+ONE_BY_ONE := api runtime engine dashboard
+
 ## test: house rules and all tests
-test: check model
+test: check model $(VENV)/browser
+ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
+else
+	@$(BIN)/pytest -n 2 --dist loadfile $(addprefix --ignore=tests/,$(ONE_BY_ONE))
+	@$(BIN)/pytest $(addprefix tests/,$(ONE_BY_ONE))
+endif
 
 ## check: style, types, and the arrows between packages
 check: setup
@@ -62,6 +70,15 @@ $(VENV)/ready: pyproject.toml
 	  $(BIN)/python -m pip install --quiet --no-binary llama-cpp-python $(LLAMA); }
 	@echo "Installing Legato and its tools …"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+# What only the tests of the dashboard need: Debian's Chromium, and axe-core for accessibility.
+$(VENV)/browser: $(VENV)/ready
+	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || command -v google-chrome > /dev/null \
+	  || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
+	  || { echo "Chromium is missing: apt-get install chromium."; exit 1; }
+	@command -v npm > /dev/null || { echo "npm is missing, which fetches axe-core for the tests: install Node.js."; exit 1; }
+	@npm install --silent --no-fund --no-audit --prefix $(VENV)/axe axe-core@4
 	@touch $@
 
 $(VENV)-peer/ready:

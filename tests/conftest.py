@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from legato.tuning.profile import PATH_VARIABLE
 from tests.support.server import LegatoProcess
 
 ServerFactory = Callable[..., LegatoProcess]
+
+# pytest-xdist sets it for its workers, and what prints tables would keep to it for good.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,8 +44,8 @@ def gemma_path() -> Path:
 
 @pytest.fixture(scope="session")
 def server(model_path: Path) -> Iterator[LegatoProcess]:
-    """One server for all tests that leave it as it was."""
-    with LegatoProcess("smollm2", "--parallel", "8", "--ctx", "2048") as process:
+    """One server for all tests that leave it as it was; it remembers nothing, so that none hits another's prompts."""
+    with LegatoProcess("smollm2", "--parallel", "8", "--ctx", "2048", "--cache-scope", "off") as process:
         process.wait_ready()
         yield process
 

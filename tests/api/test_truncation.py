@@ -111,6 +111,8 @@ def test_the_next_turn_drops_the_same_messages(small: LegatoProcess) -> None:
     second = truncated(small, grown)
     assert second["truncation"] == first["truncation"]
     assert second["usage"]["prompt_tokens"] > first["usage"]["prompt_tokens"]
+    # The kept beginning is remembered, but for the template's last words, which the answer has replaced.
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= first["usage"]["prompt_tokens"] - 8
 
 
 @pytest.mark.parametrize(

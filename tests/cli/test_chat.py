@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,13 +155,20 @@ def own_server(**settings: str) -> dict[str, str]:
     return {"LEGATO_PORT": str(free_port()), "LEGATO_CTX": "256", "LEGATO_PARALLEL": "1", **settings}
 
 
+def has(process: psutil.Process, mark: dict[str, str]) -> bool:
+    """Whether a process was started, by whatever way, with a variable of this test."""
+    try:
+        return mark.items() <= process.environ().items()
+    except psutil.Error:
+        return False
+
+
 def test_without_a_server_it_starts_one_and_takes_it_away_again() -> None:
-    before = set(psutil.pids())
-    done = run_legato("chat", "--temperature", "0", stdin=f"{QUESTION}\n", environment=own_server())
+    mark = {"MARK_OF_A_TEST": uuid.uuid4().hex}
+    done = run_legato("chat", "--temperature", "0", stdin=f"{QUESTION}\n", environment=own_server() | mark)
     assert (done.stdout, done.returncode) == (f"{ANSWER}\n", 0), done.stderr
     assert "Starting a server for smollm2" in done.stderr
-    left = [p for p in psutil.process_iter() if p.pid not in before and "legato" in " ".join(p.cmdline())]
-    assert not left
+    assert not [process for process in psutil.process_iter() if has(process, mark)]
 
 
 def test_a_server_of_its_own_has_its_key() -> None:

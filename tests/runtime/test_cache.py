@@ -214,7 +214,8 @@ def test_metrics_tell_hits_and_bytes_by_tier(keeping: LegatoProcess) -> None:
 def test_a_model_with_sliding_windows_goes_on_where_it_was(serve: ServerFactory, gemma_path: Path) -> None:
     server = serve("gemma3-270m", "--parallel", "2", "--ctx", "2048")
     counting = ("one two three four five six seven eight nine ten " * 90).strip()
-    fork = counting[: 5 * len(counting) // 6] + "and then he said one two three four"  # its window of 512 tokens is full
+    # Both are longer than its window of 512 tokens.
+    fork = counting[: 5 * len(counting) // 6] + "and then he said one two three four"
     found = [times_of(server, prompt, 8, model="gemma3-270m") for prompt in (counting, fork, counting, fork)]
     texts, times = zip(*found, strict=True)
     assert texts[:2] == texts[2:]

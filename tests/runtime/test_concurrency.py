@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -97,14 +95,6 @@ async def together(server: LegatoProcess) -> list[list[Choice]]:
 
     async with server.async_openai() as client:
         return await asyncio.gather(*(later(index) for index in range(len(PROMPTS))))
-
-
-@pytest.fixture(scope="module")
-def server(model_path: Path) -> Iterator[LegatoProcess]:
-    """One that remembers nothing: what is compared are readings."""
-    with LegatoProcess("smollm2", "--parallel", "8", "--ctx", "2048", "--cache-scope", "off") as process:
-        process.wait_ready()
-        yield process
 
 
 @pytest.fixture(scope="module")

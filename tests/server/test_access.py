@@ -12,8 +12,9 @@ import pytest
 from fastapi import FastAPI, Request
 
 from legato.errors import LegatoError
-from legato.server.access import AccessMiddleware, KnownHosts, check_exposure, host_name, is_loopback
+from legato.server.access import AccessMiddleware, KeyRing, KnownHosts, check_exposure, host_name, is_loopback
 from legato.server.errors import install_error_handlers
+from legato.server.sessions import Sessions
 
 LIMIT = 1000
 
@@ -30,7 +31,12 @@ def protected(
         return {"bytes": len(await request.body())}
 
     return AccessMiddleware(
-        app, hosts=KnownHosts(listening, hosts), api_keys=keys, cors_origins=origins, max_body_bytes=LIMIT
+        app,
+        hosts=KnownHosts(listening, hosts),
+        keys=KeyRing(keys),
+        sessions=Sessions(),
+        cors_origins=origins,
+        max_body_bytes=LIMIT,
     )
 
 
@@ -266,10 +272,21 @@ def test_without_keys_everybody_is_let_in() -> None:
     assert call(protected(), headers={"Authorization": "Bearer anything"}).status_code == 200
 
 
-def test_health_needs_no_key_and_nothing_else_is_open() -> None:
+def test_health_and_the_page_that_asks_for_a_key_need_none_and_nothing_else_is_open() -> None:
     app = protected(keys=["right"])
-    assert call(app, "/health").status_code == 200
-    for path in ("/", "/health/", "/healthy", "/v1/health", "/HEALTH", "/v1/chat/completions", "/metrics"):
+    for path in ("/health", "/", "/login", "/logout", "/assets/main.js"):
+        assert call(app, path).status_code == 200
+    for path in (
+        "/assets",
+        "/api/live",
+        "/login/",
+        "/health/",
+        "/healthy",
+        "/v1/health",
+        "/HEALTH",
+        "/v1/chat/completions",
+        "/metrics",
+    ):
         assert call(app, path).status_code == 401
 
 

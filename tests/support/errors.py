@@ -34,5 +34,5 @@ def is_sentence(message: str) -> bool:
 
 
 PARAMETERS = frozenset(
-    {"messages", "prompt", "model", "stop", "seed", "n", "temperature", "logprobs", "echo", "stream", "user"}
+    {"messages", "prompt", "model", "stop", "seed", "n", "temperature", "logprobs", "echo", "stream", "user", "truncation"}
 )

@@ -13,10 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.errors import LegatoError
 from legato.server.errors import ApiError
+from legato.server.sessions import COOKIE, Sessions
 from legato.settings import key_name, secret
 
-OPEN_PATHS = frozenset({"/health"})
-"""Paths that need no API key, for supervisors that have none."""
+OPEN_PATHS = frozenset({"/health", "/", "/login", "/logout"})
+"""Paths that need no API key: for supervisors that have none, and for the page that asks for one."""
+OPEN_FOLDER = "/assets/"
+"""The page's files, which hold no data."""
 
 
 def is_loopback(host: str) -> bool:
@@ -70,13 +73,37 @@ class KnownHosts:
         return True
 
 
+class KeyRing:
+    """The API keys of a server.
+
+    Args:
+        api_keys: KEY or NAME=KEY; none lets everybody in.
+    """
+
+    def __init__(self, api_keys: Iterable[str]) -> None:
+        self._keys = [(secret(key).encode(), key_name(key)) for key in api_keys]
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._keys)
+
+    def client_of(self, given: bytes) -> tuple[bool, str | None]:
+        """Whether a key is known, and its name.
+
+        Every key is compared, in constant time, so that timing tells nothing.
+        """
+        matches = [name for known, name in self._keys if hmac.compare_digest(given, known)]
+        return (True, matches[0]) if matches else (False, None)
+
+
 class AccessMiddleware:
     """Checks every request, as plain ASGI so that streams pass through untouched.
 
     Args:
         app: What is protected.
         hosts: Names the server is known by.
-        api_keys: KEY or NAME=KEY; none lets everybody in.
+        keys: One of which clients must send; none lets everybody in.
+        sessions: Whoever has one need not send a key.
         cors_origins: Origins whose pages may call.
         max_body_bytes: Largest body.
     """
@@ -86,13 +113,15 @@ class AccessMiddleware:
         app: ASGIApp,
         *,
         hosts: KnownHosts,
-        api_keys: Iterable[str],
+        keys: KeyRing,
+        sessions: Sessions,
         cors_origins: Iterable[str],
         max_body_bytes: int,
     ) -> None:
         self._app = app
         self._hosts = hosts
-        self._keys = [(secret(key).encode(), key_name(key)) for key in api_keys]
+        self._keys = keys
+        self._sessions = sessions
         self._origins = frozenset(cors_origins)
         self._max_body_bytes = max_body_bytes
 
@@ -108,7 +137,7 @@ class AccessMiddleware:
         try:
             self._check_host(headers)
             self._check_origin(headers)
-            if scope["path"] not in OPEN_PATHS:
+            if scope["path"] not in OPEN_PATHS and not scope["path"].startswith(OPEN_FOLDER):
                 scope.setdefault("state", {})["client_name"] = self._check_key(headers)
             self._check_length(headers)
         except ApiError as error:
@@ -143,10 +172,12 @@ class AccessMiddleware:
             return None
         scheme, _, key = headers.get("authorization", "").partition(" ")
         given = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        # Headers arrive as Latin-1, whatever their bytes mean. Every key is compared, in constant time, so that timing
-        # tells nothing.
-        matches = [name for known, name in self._keys if hmac.compare_digest(given.encode("latin-1"), known)]
-        if not matches:
+        if not given:
+            is_known, client = self._sessions.client(_cookie(headers, COOKIE))
+        else:
+            # Headers arrive as Latin-1, whatever their bytes mean.
+            is_known, client = self._keys.client_of(given.encode("latin-1"))
+        if not is_known:
             what = "The API key is not known" if given else "An API key is needed"
             raise ApiError(
                 401,
@@ -154,7 +185,7 @@ class AccessMiddleware:
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        return matches[0]
+        return client
 
     def _check_length(self, headers: Headers) -> None:
         length = headers.get("content-length", "0")
@@ -180,3 +211,9 @@ class AccessMiddleware:
         return ApiError(
             413, f"The body is larger than {limit:g} MiB, the most that this server takes.", code="too_large"
         )
+
+
+def _cookie(headers: Headers, name: str) -> str:
+    """The value of a cookie; empty if it was not sent."""
+    pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
+    return next((value for key, _, value in pairs if key == name), "")

@@ -18,11 +18,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato import __version__
 from legato.runtime.client import FailedState, LoadingState, ReadyState, StoppedState
-from legato.server import cache_api, openai_chat, openai_completions, settings_api, telemetry_api
-from legato.server.access import AccessMiddleware, KnownHosts
+from legato.server import cache_api, openai_chat, openai_completions, pages, settings_api, telemetry_api
+from legato.server.access import AccessMiddleware, KeyRing, KnownHosts
+from legato.server.broadcast import Broadcast
 from legato.server.clients import Clients
 from legato.server.errors import install_error_handlers
 from legato.server.service import Service
+from legato.server.sessions import Sessions
 from legato.server.sse import ClientGoneError
 from legato.settings import Settings
 from legato.telemetry.utilisation import NvidiaGpus, Utilisation
@@ -40,9 +42,12 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     app = FastAPI(title="Legato", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
     app.state.clients = Clients.of(settings)
+    key_ring = app.state.key_ring = KeyRing(settings.api_keys)
+    sessions = app.state.sessions = Sessions()
     app.state.utilisation = Utilisation(
         lambda: [os.getpid(), *filter(None, [service.engine.worker_pid])], NvidiaGpus.find()
     )
+    app.state.broadcast = Broadcast(service, app.state.utilisation)
     install_error_handlers(app)
 
     @app.exception_handler(ClientGoneError)
@@ -55,11 +60,13 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     app.include_router(telemetry_api.router)
     app.include_router(settings_api.router)
     app.include_router(cache_api.router)
+    app.include_router(pages.router)
     _add_model_routes(app, service)
     app.add_middleware(
         AccessMiddleware,
         hosts=KnownHosts(settings.host, settings.allowed_hosts),
-        api_keys=settings.api_keys,
+        keys=key_ring,
+        sessions=sessions,
         cors_origins=settings.cors_origins,
         max_body_bytes=int(settings.max_body_mib * 2**20),
     )

@@ -48,6 +48,14 @@ class Clients:
             return asked_ms / 1000
         return self.gap_targets_s.get(client) if client is not None else None
 
+    def is_admin(self, client: str | None) -> bool:
+        """Whether somebody may change settings and what is remembered.
+
+        Args:
+            client: Name of the key that was sent; None if it has none, or none is needed.
+        """
+        return client in self.admins if self.has_keys else self.on_loopback
+
     def check_admin(self, client: str | None) -> None:
         """Refuse whoever may not change settings or what is remembered.
 
@@ -57,17 +65,18 @@ class Clients:
         Raises:
             ApiError: The key is no admin's; or no key is needed, and others than this machine can reach the server.
         """
-        if self.has_keys and client not in self.admins:
+        if self.is_admin(client):
+            return
+        if self.has_keys:
             raise ApiError(
                 403,
                 "This API key may not change settings or what is remembered; start the server with --admin NAME for "
                 "the key that may, and --api-key NAME=KEY if it has no name yet.",
                 code="not_admin",
             )
-        if not self.has_keys and not self.on_loopback:
-            raise ApiError(
-                403,
-                "Others can reach this server without a key, so that its settings can't be changed; start it with "
-                "--api-key NAME=KEY and --admin NAME.",
-                code="not_admin",
-            )
+        raise ApiError(
+            403,
+            "Others can reach this server without a key, so that its settings can't be changed; start it with "
+            "--api-key NAME=KEY and --admin NAME.",
+            code="not_admin",
+        )

@@ -43,6 +43,8 @@ class Recorder:
         self._calls: deque[tuple[int, Call]] = deque(maxlen=REMEMBERED_CALLS)
         self._call_count = 0
         self._requests: OrderedDict[str, RequestRecord] = OrderedDict()
+        self.ended_count = 0
+        """Requests that have ended since the server began."""
         self._names: OrderedDict[int, str] = OrderedDict()
         # What the monotonic clock showed when the calendar's began.
         self._epoch_s = time.time() - time.monotonic()
@@ -77,6 +79,7 @@ class Recorder:
             service_tier=origin.service_tier,
         )
         self._requests[record.id] = record
+        self.ended_count += 1
         if len(self._requests) > REMEMBERED_REQUESTS:
             self._requests.popitem(last=False)
         self.metrics.request_ended(record)

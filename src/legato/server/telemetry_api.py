@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Annotated, Any
 
 import msgspec
@@ -11,21 +10,17 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from legato.errors import LegatoError
-from legato.runtime.client import ReadyState
 from legato.server.errors import ApiError
 from legato.server.recorder import Recorder, running
 from legato.server.service import Service
-from legato.telemetry.calls import Call
+from legato.server.views import status_of, step_of
 from legato.telemetry.history import History
 from legato.telemetry.record import EndReason, RequestRecord
 from legato.telemetry.summary import Cursor, Page, Summary
-from legato.telemetry.utilisation import Sample, Utilisation
 from legato.telemetry.verdict import verdict
 
 router = APIRouter()
 
-RECENT_S = 5.0
-"""What "now" means for rates."""
 FLUSH_S = 1.0
 """How long a list waits for requests that have just ended to be written."""
 
@@ -41,32 +36,7 @@ async def metrics(request: Request) -> Response:
 @router.get("/api/status")
 async def status(request: Request) -> Response:
     """The server at a glance."""
-    service = _service(request)
-    requests = running(service.engine)
-    calls = _recent(service.recorder)
-    state = service.state
-    model = state.model if isinstance(state, ReadyState) else None
-    waiting = sum(not one.running for one in service.engine.requests)
-    error = service.recorder.prediction_error_p50()
-    utilisation: Utilisation = request.app.state.utilisation
-    return _json(
-        {
-            "model": service.name,
-            "state": "ready" if service.state_name == "ok" else service.state_name,
-            "running": len(requests) - waiting,
-            "waiting": waiting,
-            "parallel": model.parallel if model else None,
-            "policy": service.engine.settings.policy,
-            "gap_target_ms": round(service.engine.settings.gap_target_s * 1000, 3),
-            "prediction_error_p50": None if error is None else round(error, 4),
-            "kv_cells_used": service.kv_cells_used,
-            "kv_cells": service.kv_cells,
-            "decode_tokens_per_second": _rate(sum(len(call.decoded) for call in calls)),
-            "prefill_tokens_per_second": _rate(sum(chunk.tokens for call in calls for chunk in call.chunks)),
-            "utilisation": _percents(await asyncio.to_thread(utilisation.sample)),
-            "history_problem": service.recorder.history.problem if service.recorder.history else None,
-        }
-    )
+    return _json(await status_of(_service(request), request.app.state.utilisation))
 
 
 @router.get("/api/requests")
@@ -126,33 +96,10 @@ async def list_steps(
     calls = recorder.calls(after, limit)
     return _json(
         {
-            "steps": [_step(number, call, recorder) for number, call in calls],
+            "steps": [step_of(number, call, recorder) for number, call in calls],
             "next": calls[-1][0] if len(calls) == limit else None,
         }
     )
-
-
-def _percents(sample: Sample) -> dict[str, float | None]:
-    busiest = max((gpu.utilisation_percent for gpu in sample.gpus or []), default=None)
-    return {
-        "cpu_percent": sample.cpu_percent,
-        "memory_percent": round(100 * sample.memory_used_bytes / sample.memory_total_bytes, 1),
-        "gpu_percent": busiest,
-    }
-
-
-def _step(number: int, call: Call, recorder: Recorder) -> dict[str, Any]:
-    return {
-        "number": number,
-        "begun_at": recorder.calendar(call.begun_s),
-        "took_ms": round(call.took_s * 1000, 3),
-        "predicted_ms": None if call.predicted_s is None else round(call.predicted_s * 1000, 3),
-        "decoded": [recorder.name(request) for request in call.decoded],
-        "chunks": [
-            {"request": recorder.name(chunk.request), "start": chunk.start, "tokens": chunk.tokens}
-            for chunk in call.chunks
-        ],
-    }
 
 
 def _page_of_history(
@@ -197,14 +144,6 @@ def _cursor(text: str | None) -> Cursor | None:
         return Cursor.parse(text) if text is not None else None
     except LegatoError as error:
         raise ApiError(400, str(error), param="before", code="invalid_value") from error
-
-
-def _recent(recorder: Recorder) -> list[Call]:
-    return recorder.calls_since(time.monotonic() - RECENT_S)
-
-
-def _rate(tokens: int) -> float:
-    return round(tokens / RECENT_S, 2)
 
 
 def _service(request: Request) -> Service:

@@ -44,6 +44,7 @@ def live_request(origin: Origin, timeline: Timeline, now_s: float, *, loading: b
         ahead=ahead,
         service_tier=origin.service_tier,
         preemptions=timeline.preemptions,
+        gap_target_ms=round(timeline.stall_from_s * 1000, 3),
     )
 
 
@@ -70,7 +71,7 @@ def prefill_left_ms(chunks: Sequence[ChunkRead], prompt_tokens: int) -> float | 
     spans = [(b.at_ms - a.at_ms, a) for a, b in pairwise(chunks)]
     spans.append((chunks[-1].took_ms, chunks[-1]))
     depths = [chunk.start + chunk.tokens / 2 for _, chunk in spans]
-    costs = [span / chunk.tokens for span, chunk in spans]
+    costs = [span / max(1, chunk.tokens) for span, chunk in spans]
     mean_depth, mean_cost = sum(depths) / len(depths), sum(costs) / len(costs)
     slope = 0.0
     if len(spans) >= DEPTHS:

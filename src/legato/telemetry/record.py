@@ -100,3 +100,5 @@ class LiveRequest(msgspec.Struct):
     service_tier: ServiceTier = "default"
     preemptions: int = 0
     """How often it gave its KV cells up to others."""
+    gap_target_ms: float | None = None
+    """Longest gap that its reader should see, or what is possible instead."""

@@ -221,6 +221,10 @@ class Timeline:
         """A call read a part of the prompt."""
         share = tokens / max(1, sum(chunk.tokens for chunk in call.chunks)) if len(call.chunks) > 1 else 1.0
         took_ms = _ms((call.ended_s - call.begun_s) * share)
+        if tokens == 0 and self.chunks:  # the end of a chunk whose tokens were all told with its beginning
+            last = self.chunks[-1]
+            self.chunks[-1] = msgspec.structs.replace(last, took_ms=round(last.took_ms + took_ms, 3))
+            return
         self.chunks.append(ChunkRead(_ms(call.begun_s - self.arrived_s), took_ms, start, tokens))
 
     def _add_stall(self, gap_s: float, left_s: float, parts: Parts) -> None:

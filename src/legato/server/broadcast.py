@@ -1,0 +1,179 @@
+"""What changes, told to every open dashboard: found once, four times a second, whoever is looking."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from legato.runtime.client import StoppedState
+from legato.server.recorder import running
+from legato.server.service import Service
+from legato.server.views import status_of, step_of
+from legato.telemetry.record import LiveRequest
+from legato.telemetry.summary import Summary
+from legato.telemetry.utilisation import Utilisation
+
+TICK_S = 0.25
+"""How often is looked for changes while somebody watches."""
+STATUS_EVERY = 4
+"""Ticks between two looks at the server as a whole."""
+FIRST_STEPS_S = 60.0
+"""How far back the steps go that a page begins with."""
+FIRST_ENDED = 50
+"""Ended requests that a page begins with."""
+MOST_STEPS = 400
+"""Steps that one event tells; a page that is shown more cannot draw them."""
+MOST_WAITING = 40
+"""Events that may wait for a page to take them, some seconds; a page that is slower is let go and comes again."""
+
+
+class Broadcast:
+    """Tells pages what is new. Nothing is done while nobody watches.
+
+    Args:
+        service: What is watched.
+        utilisation: How busy the machine is.
+    """
+
+    def __init__(self, service: Service, utilisation: Utilisation) -> None:
+        self._service = service
+        self._utilisation = utilisation
+        self._id = secrets.token_hex(8)
+        self._watchers: set[asyncio.Queue[bytes | None]] = set()
+        self._ticking: asyncio.Task[None] | None = None
+        self._status: dict[str, Any] = {}
+        self._requests: dict[str, LiveRequest] = {}
+        self._told_tokens: dict[str, int] = {}
+        """By request, the tokens whose gaps were told."""
+        self._last_step = 0
+        self._ended = 0
+
+    async def watch(self, hello: dict[str, Any]) -> AsyncIterator[bytes]:
+        """The events of one page, from all that is there now on.
+
+        Args:
+            hello: What the page is to know of itself.
+        """
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
+        if not self._watchers:
+            await self._look()
+        first = self._first(hello)
+        self._watchers.add(queue)
+        if self._ticking is None or self._ticking.done():
+            self._ticking = asyncio.create_task(self._tick())
+        try:
+            for event in first:
+                yield event
+            while (new := await queue.get()) is not None:
+                yield new
+        finally:
+            self._watchers.discard(queue)
+
+    def _first(self, hello: dict[str, Any]) -> Iterable[bytes]:
+        """Everything that a page begins with."""
+        recorder = self._service.recorder
+        calls = recorder.calls_since(time.monotonic() - FIRST_STEPS_S)[: 4 * MOST_STEPS]
+        steps = [step_of(self._last_step - i, call, recorder) for i, call in enumerate(calls)]
+        return [
+            _event("hello", hello | {"server": self._id, "now": recorder.calendar(time.monotonic())}),
+            _event("status", self._status),
+            _event("requests", {"changed": list(self._requests.values()), "gone": []}),
+            _event("ended", {"requests": [Summary.of(r) for r in islice(recorder.latest(), FIRST_ENDED)][::-1]}),
+            _event("steps", {"steps": steps[::-1]}),
+        ]
+
+    async def _tick(self) -> None:
+        number = 0
+        while self._watchers:
+            await asyncio.sleep(TICK_S)
+            number += 1
+            if isinstance(self._service.state, StoppedState):
+                # A stopping server waits for its connections: pages let go, and come again.
+                for queue in list(self._watchers):
+                    self._let_go(queue)
+                return
+            events = self._news()
+            if number % STATUS_EVERY == 0:
+                events += await self._new_status()
+            for queue in list(self._watchers):
+                if queue.qsize() + len(events) > MOST_WAITING:
+                    self._let_go(queue)
+                    continue
+                for event in events:
+                    queue.put_nowait(event)
+
+    def _let_go(self, queue: asyncio.Queue[bytes | None]) -> None:
+        """End a page's events."""
+        self._watchers.discard(queue)
+        if queue.full():
+            queue.get_nowait()
+        queue.put_nowait(None)
+
+    async def _look(self) -> None:
+        """Begin anew: nobody was told what happened meanwhile."""
+        self._news()
+        await self._new_status()
+
+    async def _new_status(self) -> list[bytes]:
+        status = await status_of(self._service, self._utilisation)
+        if status == self._status:
+            return []
+        self._status = status
+        return [_event("status", status)]
+
+    def _news(self) -> list[bytes]:
+        """The events of what is new since this was asked last."""
+        events: list[bytes] = []
+        if gaps := self._new_gaps():
+            events.append(_event("gaps", gaps))
+        changed, gone = self._changed_requests()
+        if changed or gone:
+            events.append(_event("requests", {"changed": changed, "gone": gone}))
+        recorder = self._service.recorder
+        calls = recorder.calls(self._last_step, 10 * MOST_STEPS)
+        if calls:
+            self._last_step = calls[-1][0]
+            steps = [step_of(number, call, recorder) for number, call in calls[-MOST_STEPS:]]
+            events.append(_event("steps", {"steps": steps}))
+        if (new := recorder.ended_count - self._ended) > 0:
+            self._ended = recorder.ended_count
+            ended = [Summary.of(record) for record in islice(recorder.latest(), min(new, FIRST_ENDED))]
+            events.append(_event("ended", {"requests": ended[::-1]}))
+        return events
+
+    def _changed_requests(self) -> tuple[list[LiveRequest], list[str]]:
+        """Those that are otherwise than they were told, but for their age, which a page knows by itself."""
+        now = {one.id: one for one in running(self._service.engine)}
+        before = self._requests
+        changed = [one for one in now.values() if one.id not in before or _ageless(one) != _ageless(before[one.id])]
+        gone = [request_id for request_id in before if request_id not in now]
+        self._requests = now
+        return changed, gone
+
+    def _new_gaps(self) -> dict[str, list[float]]:
+        """By request, the gaps between its tokens since they were told last, ms."""
+        gaps: dict[str, list[float]] = {}
+        told: dict[str, int] = {}
+        for request in self._service.engine.requests:
+            times = request.timeline.token_times_s
+            told[request.origin.id] = len(times)
+            begin = max(1, self._told_tokens.get(request.origin.id, len(times)))
+            new = [round((times[i] - times[i - 1]) * 1000, 1) for i in range(begin, len(times))]
+            if new:
+                gaps[request.origin.id] = new
+        self._told_tokens = told
+        return gaps
+
+
+def _ageless(one: LiveRequest) -> LiveRequest:
+    return msgspec.structs.replace(one, since_ms=0.0)
+
+
+def _event(kind: str, data: Any) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"

@@ -1,0 +1,97 @@
+"""The system's Chromium in front of a real server with a real model."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+
+from tests.support.server import LegatoProcess
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+"""No sandbox, for it does not work for root in containers; nothing that looks for a network."""
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+
+
+def browser_path() -> str:
+    """The system's Chromium."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert found is not None, "Chromium is missing: apt-get install chromium"
+    return found
+
+
+@pytest.fixture(scope="session")
+def axe_script() -> str:
+    """axe-core, which `make test` fetches from the npm registry."""
+    folder = os.environ.get("LEGATO_TEST_AXE") or Path(__file__).parents[2] / ".venv" / "axe"
+    return (Path(folder) / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One browser for all pages."""
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=browser_path(), args=list(FLAGS))
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def home(model_path: Path) -> Iterator[LegatoProcess]:
+    """A server at home: no keys, three at once."""
+    with LegatoProcess("smollm2", "--parallel", "3", "--ctx", "4096") as process:
+        process.wait_ready()
+        yield process
+
+
+class Visitor:
+    """Somebody with a browser, whose page must never complain."""
+
+    def __init__(self, browser: Browser, **options: Any) -> None:
+        self.context: BrowserContext = browser.new_context(**({"viewport": DESKTOP, "locale": "en-GB"} | options))
+        self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.complaints: list[str] = []
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog {dialog.message}"), dialog.dismiss()))
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def open(self, url: str, tab: str = "") -> Page:
+        """Go to a tab, and wait for the live connection."""
+        self.page.goto(f"{url}/#{tab}")
+        self.page.wait_for_selector("#connection[data-state=open]", state="attached")
+        return self.page
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Any]:
+    """Opens browsers of visitors: `visit()`, `visit(viewport=PHONE, color_scheme="dark", locale="sv-SE")`."""
+    visitors: list[Visitor] = []
+
+    def come(**options: Any) -> Visitor:
+        visitors.append(Visitor(browser, **options))
+        return visitors[-1]
+
+    yield come
+    complaints = [complaint for visitor in visitors for complaint in visitor.complaints]
+    for visitor in visitors:
+        visitor.context.close()
+    assert complaints == []
