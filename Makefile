@@ -20,7 +20,7 @@ chat: setup
 	@$(BIN)/legato chat $(MODEL) $(ARGS)
 
 # Tests that share one server with a model, or look at how it spends its time: two at once would be in each other's way.
-ONE_BY_ONE := api runtime engine dashboard
+ONE_BY_ONE := api dashboard engine runtime tuning
 
 ## test: house rules and all tests
 test: check model $(VENV)/browser

@@ -44,7 +44,16 @@ def test_a_wrong_method_is_refused(server: LegatoProcess, method: str, path: str
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/v1", "/v1/nothing", "/chat/completions", "/v1/chat", "/v1/embeddings", "/v1/%ff%fe", "/../etc/passwd"],
+    [
+        "/nothing",
+        "/v1",
+        "/v1/nothing",
+        "/chat/completions",
+        "/v1/chat",
+        "/v1/embeddings",
+        "/v1/%ff%fe",
+        "/../etc/passwd",
+    ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_an_unknown_path_is_not_found(server: LegatoProcess, path: str, method: str) -> None:

@@ -41,9 +41,9 @@ def axe_script() -> str:
     return (Path(folder) / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for all pages."""
+    """One browser for all pages. It ends with them: while it is there, no other test can have an event loop."""
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=browser_path(), args=list(FLAGS))
         yield launched

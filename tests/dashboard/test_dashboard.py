@@ -62,7 +62,7 @@ def test_who_is_answered_is_shown_with_its_phases(home: LegatoProcess, visit: An
         lane = page.locator(".lanes > li").first
         expect(lane).to_contain_text("Writing")
         expect(page.locator(".sentence")).to_contain_text("One person is being answered")
-        book = threading.Thread(target=complete, args=(home, PARAGRAPH * 50, 20), daemon=True)
+        book = threading.Thread(target=complete, args=(home, PARAGRAPH * 60, 20), daemon=True)
         book.start()
         reading = page.locator(".lanes > li", has_text="Reading")
         expect(reading).to_have_count(1)

@@ -34,5 +34,6 @@ def is_sentence(message: str) -> bool:
 
 
 PARAMETERS = frozenset(
-    {"messages", "prompt", "model", "stop", "seed", "n", "temperature", "logprobs", "echo", "stream", "user", "truncation"}
+    {"messages", "prompt", "model", "stop", "seed", "n", "temperature", "logprobs", "echo", "stream", "truncation"}
+    | {"user"}
 )
