@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import agreement, overhead, peers, scheduling, startup, telemetry
+from benchmarks import agreement, cache, dashboard, overhead, peers, scheduling, startup, telemetry
 from benchmarks.report import save
 
 
@@ -13,6 +13,8 @@ def main() -> None:
     save("telemetry", [*telemetry.measure(15, 120), telemetry.cost()])
     save("agreement", agreement.measure(200))
     scheduling.measure(["reading", "groups", "ways", "attention", "alone", "background", "planning"], 2)
+    cache.measure(["again", "turns", "together", "beside", "same", "clock", "lookup", "keeping"], 1)
+    dashboard.measure(["cost", "paint", "day"], 7)
     peers.measure(["solo", "interference", "cache"], 3)
 
 

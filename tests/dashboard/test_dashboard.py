@@ -126,6 +126,17 @@ def test_what_is_set_takes_effect_at_once_and_is_said(home: LegatoProcess, visit
     wait_until(lambda: httpx.get(f"{home.url}/api/settings").json()["policy"] == "adaptive", "it is set back")
 
 
+def test_how_much_is_remembered_is_set_there(home: LegatoProcess, visit: Any) -> None:
+    page = visit().open(home.url, "settings")
+    memory = page.get_by_label("Memory, MiB")
+    expect(memory).not_to_have_value("")
+    memory.fill("77")
+    page.keyboard.press("Enter")
+    wait_until(lambda: httpx.get(f"{home.url}/api/settings").json()["cache_memory_mib"] == 77, "the budget is set")
+    expect(page.locator("#view-settings")).to_contain_text("From now on at most")
+    expect(page.get_by_label("Disk, MiB")).to_be_disabled()
+
+
 def test_a_chat_shows_its_own_phases(home: LegatoProcess, visit: Any) -> None:
     page = visit().open(home.url, "feel")
     page.locator("#view-feel textarea").first.fill(f"Say hello to {HOSTILE}")

@@ -682,6 +682,21 @@ def test_budgets_are_kept_when_somebody_waits_no_longer(folder: Path, how: str) 
     engine.keeper.close()
 
 
+def test_smaller_budgets_hold_at_once_and_larger_ones_give_room_again(folder: Path) -> None:
+    engine = Engine(folder)
+    engine.ask(LONG)
+    engine.idle()
+    assert engine.places() == [["disk", "memory"]]
+    engine.keeper.set_budgets(0, None)
+    assert engine.places() == [["disk"]]
+    engine.keeper.set_budgets(None, 0)
+    assert engine.places() == []
+    engine.keeper.set_budgets(PLENTY, PLENTY)
+    engine.idle()
+    assert engine.places() == [["disk", "memory"]]
+    engine.keeper.close()
+
+
 def test_a_state_is_fetched_again_though_somebody_has_waited_for_it_in_vain(folder: Path) -> None:
     engine = Engine(folder, sequences=4)
     first = engine.ask(LONG)

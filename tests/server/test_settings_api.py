@@ -127,3 +127,25 @@ def test_nobody_may_over_the_network_without_a_key() -> None:
     response = call(app, json={"policy": "whole"})
     assert (response.status_code, error(response)["code"]) == (403, "not_admin")
     assert changeable(call(app, "GET")) == ("adaptive", None, 100)
+
+
+def test_what_may_be_remembered_is_changed_and_given_to_every_later_worker() -> None:
+    app = make_app(cache_memory_mib=100, cache_disk_mib=200)
+    body = call(app, "GET").json()
+    assert (body["cache_memory_mib"], body["cache_disk_mib"]) == (100, 200)
+    body = call(app, json={"cache_memory_mib": 0.5}).json()
+    assert (body["cache_memory_mib"], body["cache_disk_mib"]) == (0.5, 200)
+    assert app.state.service.engine.settings.cache_memory_bytes == 2**19
+
+
+@pytest.mark.parametrize("value", [-1, "5", True, None, 1e300])
+def test_a_budget_that_is_none_is_refused(value: Any) -> None:
+    app = make_app(cache_memory_mib=100)
+    found = error(call(app, json={"cache_memory_mib": value}))
+    assert found["param"] == "cache_memory_mib"
+    assert call(app, "GET").json()["cache_memory_mib"] == 100
+
+
+def test_where_nothing_is_remembered_there_is_no_budget_to_change() -> None:
+    found = error(call(make_app(cache_scope="off"), json={"cache_disk_mib": 5}))
+    assert "--cache-scope" in found["message"]

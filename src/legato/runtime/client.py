@@ -31,6 +31,7 @@ from legato.runtime.messages import (
     ModelInfo,
     Ready,
     Report,
+    SetBudgets,
     Submit,
 )
 from legato.runtime.process import WorkerProcess
@@ -391,6 +392,22 @@ class EngineClient:
         self._cache_questions[number] = answer
         self._worker.send(CacheCommand(number, action, entry))
         return await answer
+
+    def set_cache_budgets(self, *, memory_bytes: int | None, disk_bytes: int | None) -> None:
+        """Change how much may be remembered: at once, and by every later worker.
+
+        Args:
+            memory_bytes: In memory; None leaves it as it is.
+            disk_bytes: On disk, likewise.
+        """
+        settings = self._settings
+        if memory_bytes is not None:
+            settings = msgspec.structs.replace(settings, cache_memory_bytes=memory_bytes)
+        if disk_bytes is not None:
+            settings = msgspec.structs.replace(settings, cache_disk_bytes=disk_bytes)
+        self._settings = settings
+        if self._worker is not None:
+            self._worker.send(SetBudgets(memory_bytes, disk_bytes))
 
     def _forget_cache(self) -> None:
         """The worker that was asked is gone."""

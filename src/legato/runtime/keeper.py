@@ -333,7 +333,7 @@ class Keeper:
             Whether there is more to do.
         """
         self._states.collect()
-        if self._limits.memory_bytes and self._save_some(room_s):
+        if self._states.entries.budgets["memory"] and self._save_some(room_s):
             return True
         if not self._states.is_writing:
             return self._states.write_some()
@@ -383,7 +383,7 @@ class Keeper:
     def _is_not_to_be_saved(self, slot: Slot) -> bool:
         if slot.tokens is None or self.cache.reading_s(slot.length) < WORTH_KEEPING_S:
             return True
-        is_too_large = self._context.state_bytes(slot.number) > self._limits.memory_bytes
+        is_too_large = self._context.state_bytes(slot.number) > self._states.entries.budgets["memory"]
         return is_too_large or self._states.was_given_up(slot.scope, slot.tokens)
 
     # What people ask
@@ -411,6 +411,17 @@ class Keeper:
             elif action in ("pin", "unpin"):
                 self._states.pin(entry, pinned=action == "pin")
         return True
+
+    def set_budgets(self, memory_bytes: int | None, disk_bytes: int | None) -> None:
+        """Change how much may be remembered outside the cells; what is too much goes at once.
+
+        Args:
+            memory_bytes: In memory; None leaves it as it is.
+            disk_bytes: On disk, likewise; nothing changes there if there is no disk to use.
+        """
+        self._states.set_budget("memory", memory_bytes)
+        if self._states.has_disk:
+            self._states.set_budget("disk", disk_bytes)
 
     def _clear(self, slots: Iterable[Slot]) -> None:
         for slot in slots:
@@ -460,6 +471,7 @@ class Keeper:
             disk_bytes=entries.used_bytes("disk"),
             disk_budget=entries.budgets["disk"] if self._states.has_disk else 0,
             disk_entries=sum("disk" in e.places for e in entries),
+            has_disk=self._states.has_disk,
         )
 
 

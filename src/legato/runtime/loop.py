@@ -23,6 +23,7 @@ from legato.runtime.messages import (
     LearnedCosts,
     Recalled,
     Report,
+    SetBudgets,
     Submit,
     ToWorker,
 )
@@ -352,6 +353,9 @@ class EngineLoop:
                 found = self._keeper.act(message.action, message.entry)
                 reply = CacheReply(message.number, found, self._keeper.listing, self._keeper.state)
                 self._mailbox.send(reply)
+            case SetBudgets():
+                self._keeper.set_budgets(message.memory_bytes, message.disk_bytes)
+                self._tell_cache()
             case Configure():
                 self._gap_target_s = message.gap_target_s
                 self._scheduler.policy = self._policy(message)

@@ -145,7 +145,15 @@ class CacheCommand(msgspec.Struct, frozen=True, tag="cache", array_like=True):
     """Which entry, or the beginning of its id; None for all."""
 
 
-ToWorker = Submit | Cancel | Configure | CacheCommand
+class SetBudgets(msgspec.Struct, frozen=True, tag="set_budgets", array_like=True):
+    """Change how much may be remembered outside the cells."""
+
+    memory_bytes: int | None
+    """None leaves it as it is; so it does below."""
+    disk_bytes: int | None
+
+
+ToWorker = Submit | Cancel | Configure | CacheCommand | SetBudgets
 
 # From the worker
 
@@ -223,6 +231,8 @@ class CacheState(msgspec.Struct, frozen=True, tag="cache_state", array_like=True
     disk_bytes: int
     disk_budget: int
     disk_entries: int
+    has_disk: bool = False
+    """Whether there is a folder to keep states in."""
 
 
 class CacheReply(msgspec.Struct, frozen=True, tag="cache_reply", array_like=True):

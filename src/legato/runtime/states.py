@@ -47,8 +47,8 @@ class States:
         busy: Callable[[], Collection[str]],
         is_busy: Callable[[], bool],
     ) -> None:
-        others_bytes = store.others_bytes() if store is not None else 0
-        self.entries = Entries({"memory": memory_bytes, "disk": max(0, disk_bytes - others_bytes)})
+        self._others_bytes = store.others_bytes() if store is not None else 0
+        self.entries = Entries({"memory": memory_bytes, "disk": max(0, disk_bytes - self._others_bytes)})
         """The account of them."""
         self.changed = True
         """Whether figures are others than when this was set to false."""
@@ -213,6 +213,18 @@ class States:
             self._given_up["disk"].add(entry.id)
             if self._disk is not None:
                 self._disk.remove(entry.id)
+
+    def set_budget(self, place: Place, budget: int | None) -> None:
+        """Change how many bytes may be kept in a place.
+
+        Args:
+            place: Where.
+            budget: Bytes, on disk with those of other models and settings; None changes nothing.
+        """
+        if budget is not None:
+            self.entries.budgets[place] = budget if place == "memory" else max(0, budget - self._others_bytes)
+            self._given_up[place].clear()  # there may be room now
+            self.shrink()
 
     def forget(self, entry: Entry) -> None:
         """Remove an entry everywhere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,10 +13,14 @@ from starlette.responses import Response
 from legato.runtime.client import EngineClient, ReadyState
 from legato.scheduling.policies import PolicyName
 from legato.server.clients import Clients
+from legato.server.errors import ApiError
 from legato.server.service import Service
 from legato.settings import MAX_CHUNK, MAX_GAP_TARGET_MS, MIN_GAP_TARGET_MS
 
 router = APIRouter()
+
+MAX_CACHE_MIB = 2.0**30
+"""A petabyte: beyond what anybody means."""
 
 
 class SettingsChange(BaseModel):
@@ -27,6 +32,8 @@ class SettingsChange(BaseModel):
     policy: PolicyName = "adaptive"
     chunk: int | None = Field(None, ge=1, le=MAX_CHUNK)
     """Null for this hardware's default."""
+    cache_memory_mib: float = Field(0, ge=0, le=MAX_CACHE_MIB, allow_inf_nan=False)
+    cache_disk_mib: float = Field(0, ge=0, le=MAX_CACHE_MIB, allow_inf_nan=False)
     gap_target_ms: float = Field(MIN_GAP_TARGET_MS, ge=MIN_GAP_TARGET_MS, le=MAX_GAP_TARGET_MS, allow_inf_nan=False)
 
 
@@ -46,15 +53,56 @@ async def change_settings(request: Request, change: SettingsChange) -> Response:
     service.engine.configure(
         policy=wanted["policy"], chunk=wanted["chunk"], gap_target_s=wanted["gap_target_ms"] / 1000
     )
+    budgets = change.model_dump(exclude_unset=True, include={"cache_memory_mib", "cache_disk_mib"})
+    if budgets:
+        _check_cache(service, budgets)
+        service.engine.set_cache_budgets(
+            memory_bytes=_bytes(budgets.get("cache_memory_mib")), disk_bytes=_bytes(budgets.get("cache_disk_mib"))
+        )
     return _answer(service)
 
 
+def _check_cache(service: Service, budgets: Mapping[str, float]) -> None:
+    """Refuse budgets of what there is not.
+
+    Raises:
+        ApiError: Nothing is remembered here, or nothing on disk.
+    """
+    if service.engine.settings.cache_scope == "off":
+        raise ApiError(
+            400,
+            "Nothing is remembered here; start the server with another --cache-scope than off.",
+            param=next(iter(budgets)),
+            code="invalid_value",
+        )
+    cache = service.engine.cache
+    if "cache_disk_mib" in budgets and cache is not None and not cache.has_disk:
+        raise ApiError(
+            400,
+            "Nothing is remembered on disk here; start the server with --cache-disk-mib above 0.",
+            param="cache_disk_mib",
+            code="invalid_value",
+        )
+
+
+def _bytes(mib: float | None) -> int | None:
+    return None if mib is None else int(mib * 2**20)
+
+
+def _mib(chosen: int | None, present: int | None) -> float | None:
+    """A budget as it is set, or as the engine chose it; None while that is not known."""
+    found = present if chosen is None else chosen
+    return None if found is None else round(found / 2**20, 1)
+
+
 def _changeable(engine: EngineClient) -> dict[str, Any]:
-    settings = engine.settings
+    settings, cache = engine.settings, engine.cache
     return {
         "policy": settings.policy,
         "chunk": settings.chunk,
         "gap_target_ms": round(settings.gap_target_s * 1000, 3),
+        "cache_memory_mib": _mib(settings.cache_memory_bytes, cache.memory_budget if cache else None),
+        "cache_disk_mib": _mib(settings.cache_disk_bytes, cache.disk_budget if cache else None),
     }
 
 

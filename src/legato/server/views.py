@@ -78,7 +78,7 @@ def _cache_of(service: Service) -> dict[str, Any] | None:
     memory = {"bytes": cache.memory_bytes, "budget_bytes": cache.memory_budget, "entries": cache.memory_entries}
     disk = {"bytes": cache.disk_bytes, "budget_bytes": cache.disk_budget, "entries": cache.disk_entries}
     tiers = {"live": {"tokens": cache.parked_tokens}, "memory": memory, "disk": disk}
-    return {"scope": service.engine.settings.cache_scope, "tiers": tiers}
+    return {"scope": service.engine.settings.cache_scope, "has_disk": cache.has_disk, "tiers": tiers}
 
 
 def _percents(sample: Sample) -> dict[str, float | None]:

@@ -447,6 +447,12 @@ export default {
     run_said: "{policy}: longest gap {longest}, book read in {time}.",
   },
   settings: {
+    cache_title: "How much is remembered",
+    cache_what: "Prompts that were read are kept, so that they need not be read again: in memory, and on disk beyond a restart. What is too much goes at once.",
+    cache_memory_mib: "Memory, MiB",
+    cache_disk_mib: "Disk, MiB",
+    cache_save: "Apply",
+    now_cache: "From now on at most: {what}.",
     gap_title: "How smoothly answers are written",
     gap_what: "The longest pause that a running answer should show while others’ prompts are read. A request or a key may have a target of its own.",
     gap_target: "Gap target",

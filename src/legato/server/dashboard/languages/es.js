@@ -447,6 +447,12 @@ export default {
     run_said: "{policy}: pausa más larga {longest}, libro leído en {time}.",
   },
   settings: {
+    cache_title: "Cuánto se recuerda",
+    cache_what: "Lo que ya se leyó se guarda para no tener que leerlo otra vez: en memoria y, más allá de un reinicio, en disco. Lo que sobra se borra enseguida.",
+    cache_memory_mib: "Memoria, MiB",
+    cache_disk_mib: "Disco, MiB",
+    cache_save: "Aplicar",
+    now_cache: "Desde ahora, como máximo: {what}.",
     gap_title: "Con qué fluidez se escriben las respuestas",
     gap_what: "La pausa más larga que debería mostrar una respuesta mientras se leen preguntas de otros. Una petición o una clave puede tener su propio objetivo.",
     gap_target: "Objetivo de pausa",

@@ -447,6 +447,12 @@ export default {
     run_said: "{policy}: längsta uppehåll {longest}, boken läst på {time}.",
   },
   settings: {
+    cache_title: "Hur mycket som sparas",
+    cache_what: "Det som har lästs sparas, så att det inte behöver läsas igen: i minnet, och på disk även efter en omstart. Det som blir för mycket försvinner genast.",
+    cache_memory_mib: "Minne, MiB",
+    cache_disk_mib: "Disk, MiB",
+    cache_save: "Använd",
+    now_cache: "Från och med nu högst: {what}.",
     gap_title: "Hur jämnt svar skrivs",
     gap_what: "Det längsta uppehåll som ett pågående svar ska visa medan andras frågor läses. En förfrågan eller en nyckel kan ha ett eget mål.",
     gap_target: "Mål för uppehåll",

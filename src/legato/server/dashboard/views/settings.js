@@ -2,6 +2,7 @@
 // What can be changed while the server runs, and what needs a restart.
 
 import { clear, h, text } from "../dom.js";
+import { createCacheBudgets } from "./cache-budgets.js";
 import { createPolicyChoice, createSaying, refusal } from "./policy-choice.js";
 
 /** The ends of the slider, ms. It is logarithmic: between 20 and 40 ms lies as much as between 500 and 1,000. */
@@ -60,6 +61,7 @@ export function mount(root, app) {
     ),
   );
   const policy = createPolicyChoice(app, { title: t("settings.policy"), say: saying.say });
+  const cache = createCacheBudgets(app, saying.say);
   const why = h("div", { class: "notice stack", hidden: true });
   const problem = h("p", { class: "notice bad", role: "alert", hidden: true });
   const rows = h("tbody", {});
@@ -85,6 +87,7 @@ export function mount(root, app) {
         policy.element,
         h("p", { class: "small muted" }, t("settings.until_restart")),
       ),
+      cache.element,
       h(
         "section",
         { class: "card stack" },
@@ -164,6 +167,7 @@ export function mount(root, app) {
       );
     }
     policy.refresh();
+    cache.refresh();
     const gap = store.status?.gap_target_ms;
     if (gap === undefined || dragging) {
       return;

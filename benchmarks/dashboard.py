@@ -1,0 +1,233 @@
+"""What open dashboards cost the answers, how soon the page is there, and whether it grows while it is left open.
+
+python -m benchmarks.dashboard [cost|paint|day …] [--rounds 7]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+from playwright.sync_api import Page, sync_playwright
+from starlette.responses import Response, StreamingResponse
+
+from benchmarks.http_stream import Stream, run
+from benchmarks.prompts import Prompts
+from benchmarks.report import Figure, save
+from benchmarks.scheduling import figure
+from benchmarks.servers import legato, running
+from legato.models import default_store
+from legato.server import pages
+from tests.support.browser import FLAGS, browser_path
+
+PAGES = 3
+TOKENS = 150
+DAY_S = 86_400
+LOOKS = 5
+"""How often the heap is measured in a simulated day."""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", default=list(CASES), metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    if unknown := set(options.cases) - set(CASES):
+        parser.error(f"there is no case {unknown.pop()}; there are {', '.join(CASES)}")
+    measure(options.cases, options.rounds)
+
+
+def measure(cases: Sequence[str], rounds: int) -> None:
+    """Run cases one after the other, and save each."""
+    model = default_store().resolve("smollm2").path
+    for case in cases:
+        save(f"dashboard-{case}", CASES[case](model, rounds))
+
+
+def cost(model: Path, rounds: int) -> list[Figure]:
+    """Decode rate of one answer with three pages watching, over that without, turn by turn.
+
+    The pages are bare readers of the stream: what a browser spends on drawing is spent on another machine.
+    """
+    prompts = Prompts(model)
+    ratios: list[float] = []
+    with running(legato("Legato", model, "--cache-scope", "off")) as server:
+        rate_of(server.port, prompts, 0)
+        for number in range(1, rounds + 1):
+            without = rate_of(server.port, prompts, number)
+            with watched(server.port):
+                beside = rate_of(server.port, prompts, -number)
+            ratios.append(beside / without)
+    return [figure("decode rate with three pages open, over that without", ratios, "", ">= 0.99")]
+
+
+def rate_of(port: int, prompts: Prompts, seed: int) -> float:
+    """Tokens a second of one answer, from the median of its gaps."""
+    body = {"prompt": prompts.tokens(abs(seed) + 1, 40), "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
+    stream = Stream("answer", "/v1/completions", body)
+    run(port, [stream])
+    return 1 / statistics.median(stream.gaps_s)
+
+
+@contextmanager
+def watched(port: int) -> Iterator[None]:
+    """Three pages read the stream meanwhile."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        with httpx.stream("GET", f"http://127.0.0.1:{port}/api/live", timeout=60) as response:
+            for _ in response.iter_raw():
+                if is_over.is_set():
+                    return
+
+    watchers = [threading.Thread(target=watch, daemon=True) for _ in range(PAGES)]
+    for watcher in watchers:
+        watcher.start()
+    time.sleep(1.0)
+    yield
+    is_over.set()
+
+
+def paint(model: Path, rounds: int) -> list[Figure]:
+    """From opening the page on loopback to its first content, and to its live data."""
+    first: list[float] = []
+    live: list[float] = []
+    with running(legato("Legato", model, "--cache-scope", "off")) as server, browsing() as page:
+        for _ in range(rounds):
+            page.context.clear_cookies()
+            begun = time.perf_counter()
+            page.goto(f"http://127.0.0.1:{server.port}/")
+            page.wait_for_selector("#connection[data-state=open]", state="attached")
+            live.append(1000 * (time.perf_counter() - begun))
+            entries = page.evaluate("performance.getEntriesByName('first-contentful-paint').map(e => e.startTime)")
+            first.append(entries[0])
+    return [
+        figure("first contentful paint", first, "ms", "< 1000"),
+        figure("live data shown", live, "ms"),
+    ]
+
+
+def day(_model: Path, _rounds: int) -> list[Figure]:
+    """The heap of a page that is left open for a day, whose events come as fast as it takes them."""
+    shares = [number / LOOKS for number in range(1, LOOKS + 1)]
+    heaps: list[float] = []
+    nodes: list[float] = []
+    simulated = SimulatedDay()
+    with served(simulated.app) as port, browsing() as page:
+        session = page.context.new_cdp_session(page)
+        page.goto(f"http://127.0.0.1:{port}/")
+        for share in shares:
+            while simulated.second < share * DAY_S:
+                page.wait_for_timeout(200)
+            session.send("HeapProfiler.collectGarbage")
+            heaps.append(session.send("Runtime.getHeapUsage")["usedSize"] / 2**20)
+            nodes.append(page.evaluate("document.getElementsByTagName('*').length"))
+    return [
+        *(figure(f"heap after {24 * share:.0f} hours", [heap], "MiB") for share, heap in zip(shares, heaps, strict=True)),
+        figure("elements of the page at the end, over those after the first look", [nodes[-1] / nodes[0]], ""),
+        figure("heap at the end over that after the first look", [heaps[-1] / heaps[0]], "", "about 1"),
+    ]
+
+
+class SimulatedDay:
+    """A server that tells a day's events: three answers at a time, a new one every twenty seconds."""
+
+    def __init__(self) -> None:
+        self.second = 0
+        """How far the day is."""
+        self.app = FastAPI()
+        self.app.include_router(pages.router)
+        self.app.router.routes = [route for route in self.app.router.routes if getattr(route, "path", "") != "/api/live"]
+
+        @self.app.get("/api/live")
+        async def live() -> Response:
+            return StreamingResponse(self._events(), media_type="text/event-stream")
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        begun = time.time()
+        hello = {"server": "a day", "now": begun, "version": "0", "model": "model", "client": None, "admin": True}
+        yield event("hello", hello | {"keys": False})
+        yield event("status", {"model": "model", "state": "ready", "running": 3, "waiting": 0, "parallel": 4}
+                    | {"policy": "adaptive", "gap_target_ms": 100, "kv_cells_used": 100, "kv_cells": 1000, "cache": None}
+                    | {"decode_tokens_per_second": 60, "prefill_tokens_per_second": 9, "utilisation": {}})  # fmt: skip
+        for self.second in range(DAY_S):
+            ids = [f"request-{self.second // 20 + i}" for i in range(3)]
+            yield event("gaps", {one: [20.0] * 25 for one in ids})
+            changed = [live_request(one, self.second % 20) for one in ids]
+            gone = [f"request-{self.second // 20 - 1}"] if self.second % 20 == 0 else []
+            yield event("requests", {"changed": changed, "gone": gone})
+            steps = [step(25 * self.second + i, begun + self.second + i / 25, ids) for i in range(25)]
+            yield event("steps", {"steps": steps})
+            if gone:
+                yield event("ended", {"requests": [ended(gone[0], begun + self.second)]})
+
+
+def event(kind: str, data: Any) -> bytes:
+    """One server-sent event."""
+    return f"event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def live_request(name: str, tokens: int) -> dict[str, Any]:
+    """An answer that goes on."""
+    return {
+        **{"id": name, "endpoint": "chat", "client": None, "phase": "decode", "since_ms": 1000, "prompt_tokens": 100},
+        **{"cached_tokens": 0, "read_tokens": 100, "answer_tokens": 25 * tokens, "prefill_left_ms": None, "ahead": 0},
+        **{"decode_tokens_per_second": 25, "gap_ms": 40, "gap_max_ms": 60, "service_tier": "default", "preemptions": 0},
+        "gap_target_ms": 100,
+    }
+
+
+def step(number: int, at: float, ids: list[str]) -> dict[str, Any]:
+    """A step of three answers, every tenth with a chunk of a prompt."""
+    chunks = [{"request": ids[0], "start": 0, "tokens": 16}] if number % 10 == 0 else []
+    return {"number": number, "begun_at": at, "took_ms": 30, "predicted_ms": 30, "decoded": ids, "chunks": chunks}
+
+
+def ended(name: str, at: float) -> dict[str, Any]:
+    """A line of the list of ended requests."""
+    return {
+        **{"id": name, "arrived_at": at, "client": None, "model": "model", "endpoint": "chat", "end": "stop"},
+        **{"prompt_tokens": 100, "cached_tokens": 0, "answer_tokens": 500, "queue_ms": 1, "load_ms": 0, "stalls": 0},
+        **{"prefill_ms": 900, "ttft_ms": 901, "decode_ms": 20_000, "total_ms": 20_901, "itl_max_ms": 60},
+        "verdict": "It was written at its own pace.",
+    }
+
+
+@contextmanager
+def browsing() -> Iterator[Page]:
+    """A page of the system's Chromium."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path(), args=list(FLAGS))
+        yield browser.new_page(viewport={"width": 1280, "height": 900})
+        browser.close()
+
+
+@contextmanager
+def served(app: FastAPI) -> Iterator[int]:
+    """An application on a free port of loopback."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    thread.join(5)
+
+
+CASES: dict[str, Callable[[Path, int], list[Figure]]] = {"cost": cost, "paint": paint, "day": day}
+
+
+if __name__ == "__main__":
+    main()
