@@ -308,10 +308,9 @@ def trace(bench: Bench) -> list[Figure]:
 
 
 TRACE_RATE = 0.2
-"""Of the arrivals: one request in about six seconds."""
+"""Of the arrivals: 25 requests a minute."""
 TRACE_LENGTH = 0.3
-"""Of prompts and answers: with those arrivals, two cores that read 130 tokens/s and write 40 are busy for three
-quarters of the time."""
+"""Of prompts and answers. With both, two cores that read 130 tokens/s and write 40 are busy most of the time."""
 TRACE_S = 180.0
 
 
