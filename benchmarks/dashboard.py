@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import uvicorn
 from fastapi import FastAPI
 from playwright.sync_api import Page, sync_playwright
 from starlette.responses import Response, StreamingResponse
+from tests.support.browser import FLAGS, browser_path
 
 from benchmarks.http_stream import Stream, run
 from benchmarks.prompts import Prompts
@@ -28,13 +30,28 @@ from benchmarks.scheduling import figure
 from benchmarks.servers import legato, running
 from legato.models import default_store
 from legato.server import pages
-from tests.support.browser import FLAGS, browser_path
 
+PROCESSES: dict[int, psutil.Process] = {}
 PAGES = 3
 TOKENS = 150
 DAY_S = 86_400
 LOOKS = 5
 """How often the heap is measured in a simulated day."""
+STATUS = {
+    "model": "model",
+    "state": "ready",
+    "running": 3,
+    "waiting": 0,
+    "parallel": 4,
+    "policy": "adaptive",
+    "gap_target_ms": 100,
+    "kv_cells_used": 100,
+    "kv_cells": 1000,
+    "cache": None,
+    "decode_tokens_per_second": 60,
+    "prefill_tokens_per_second": 9,
+    "utilisation": {},
+}
 
 
 def main() -> None:
@@ -62,14 +79,26 @@ def cost(model: Path, rounds: int) -> list[Figure]:
     """
     prompts = Prompts(model)
     ratios: list[float] = []
+    shares: list[float] = []
     with running(legato("Legato", model, "--cache-scope", "off")) as server:
         rate_of(server.port, prompts, 0)
         for number in range(1, rounds + 1):
-            without = rate_of(server.port, prompts, number)
+            without, share_without = rate_of(server.port, prompts, number), cpu_share_of(server.pid)
             with watched(server.port):
-                beside = rate_of(server.port, prompts, -number)
+                cpu_share_of(server.pid)
+                beside, share_beside = rate_of(server.port, prompts, -number), cpu_share_of(server.pid)
             ratios.append(beside / without)
-    return [figure("decode rate with three pages open, over that without", ratios, "", ">= 0.99")]
+            shares.append(share_beside - share_without)
+            cpu_share_of(server.pid)
+    return [
+        figure("decode rate with three pages open, over that without", ratios, "", ">= 0.99"),
+        figure("the server's process, of one core, with three pages more than without", shares, "%"),
+    ]
+
+
+def cpu_share_of(pid: int) -> float:
+    """Percent of one core that a process has used since this was asked last."""
+    return PROCESSES.setdefault(pid, psutil.Process(pid)).cpu_percent()
 
 
 def rate_of(port: int, prompts: Prompts, seed: int) -> float:
@@ -134,7 +163,10 @@ def day(_model: Path, _rounds: int) -> list[Figure]:
             heaps.append(session.send("Runtime.getHeapUsage")["usedSize"] / 2**20)
             nodes.append(page.evaluate("document.getElementsByTagName('*').length"))
     return [
-        *(figure(f"heap after {24 * share:.0f} hours", [heap], "MiB") for share, heap in zip(shares, heaps, strict=True)),
+        *(
+            figure(f"heap after {24 * share:.0f} hours", [heap], "MiB")
+            for share, heap in zip(shares, heaps, strict=True)
+        ),
         figure("elements of the page at the end, over those after the first look", [nodes[-1] / nodes[0]], ""),
         figure("heap at the end over that after the first look", [heaps[-1] / heaps[0]], "", "about 1"),
     ]
@@ -147,20 +179,19 @@ class SimulatedDay:
         self.second = 0
         """How far the day is."""
         self.app = FastAPI()
-        self.app.include_router(pages.router)
-        self.app.router.routes = [route for route in self.app.router.routes if getattr(route, "path", "") != "/api/live"]
 
         @self.app.get("/api/live")
         async def live() -> Response:
             return StreamingResponse(self._events(), media_type="text/event-stream")
 
+        # After its own: of two routes to one path the first is taken.
+        self.app.include_router(pages.router)
+
     async def _events(self) -> AsyncIterator[bytes]:
         begun = time.time()
         hello = {"server": "a day", "now": begun, "version": "0", "model": "model", "client": None, "admin": True}
         yield event("hello", hello | {"keys": False})
-        yield event("status", {"model": "model", "state": "ready", "running": 3, "waiting": 0, "parallel": 4}
-                    | {"policy": "adaptive", "gap_target_ms": 100, "kv_cells_used": 100, "kv_cells": 1000, "cache": None}
-                    | {"decode_tokens_per_second": 60, "prefill_tokens_per_second": 9, "utilisation": {}})  # fmt: skip
+        yield event("status", STATUS)
         for self.second in range(DAY_S):
             ids = [f"request-{self.second // 20 + i}" for i in range(3)]
             yield event("gaps", {one: [20.0] * 25 for one in ids})
@@ -181,9 +212,22 @@ def event(kind: str, data: Any) -> bytes:
 def live_request(name: str, tokens: int) -> dict[str, Any]:
     """An answer that goes on."""
     return {
-        **{"id": name, "endpoint": "chat", "client": None, "phase": "decode", "since_ms": 1000, "prompt_tokens": 100},
-        **{"cached_tokens": 0, "read_tokens": 100, "answer_tokens": 25 * tokens, "prefill_left_ms": None, "ahead": 0},
-        **{"decode_tokens_per_second": 25, "gap_ms": 40, "gap_max_ms": 60, "service_tier": "default", "preemptions": 0},
+        "id": name,
+        "endpoint": "chat",
+        "client": None,
+        "phase": "decode",
+        "since_ms": 1000,
+        "prompt_tokens": 100,
+        "cached_tokens": 0,
+        "read_tokens": 100,
+        "answer_tokens": 25 * tokens,
+        "prefill_left_ms": None,
+        "ahead": 0,
+        "decode_tokens_per_second": 25,
+        "gap_ms": 40,
+        "gap_max_ms": 60,
+        "service_tier": "default",
+        "preemptions": 0,
         "gap_target_ms": 100,
     }
 
@@ -197,9 +241,23 @@ def step(number: int, at: float, ids: list[str]) -> dict[str, Any]:
 def ended(name: str, at: float) -> dict[str, Any]:
     """A line of the list of ended requests."""
     return {
-        **{"id": name, "arrived_at": at, "client": None, "model": "model", "endpoint": "chat", "end": "stop"},
-        **{"prompt_tokens": 100, "cached_tokens": 0, "answer_tokens": 500, "queue_ms": 1, "load_ms": 0, "stalls": 0},
-        **{"prefill_ms": 900, "ttft_ms": 901, "decode_ms": 20_000, "total_ms": 20_901, "itl_max_ms": 60},
+        "id": name,
+        "arrived_at": at,
+        "client": None,
+        "model": "model",
+        "endpoint": "chat",
+        "end": "stop",
+        "prompt_tokens": 100,
+        "cached_tokens": 0,
+        "answer_tokens": 500,
+        "queue_ms": 1,
+        "load_ms": 0,
+        "stalls": 0,
+        "prefill_ms": 900,
+        "ttft_ms": 901,
+        "decode_ms": 20_000,
+        "total_ms": 20_901,
+        "itl_max_ms": 60,
         "verdict": "It was written at its own pace.",
     }
 
