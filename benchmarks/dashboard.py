@@ -31,7 +31,6 @@ from benchmarks.servers import legato, running
 from legato.models import default_store
 from legato.server import pages
 
-PROCESSES: dict[int, psutil.Process] = {}
 PAGES = 3
 TOKENS = 150
 DAY_S = 86_400
@@ -81,24 +80,21 @@ def cost(model: Path, rounds: int) -> list[Figure]:
     ratios: list[float] = []
     shares: list[float] = []
     with running(legato("Legato", model, "--cache-scope", "off")) as server:
+        process = psutil.Process(server.pid)
         rate_of(server.port, prompts, 0)
+        process.cpu_percent()  # each asks for the time since the one before
         for number in range(1, rounds + 1):
-            without, share_without = rate_of(server.port, prompts, number), cpu_share_of(server.pid)
+            without, share_without = rate_of(server.port, prompts, number), process.cpu_percent()
             with watched(server.port):
-                cpu_share_of(server.pid)
-                beside, share_beside = rate_of(server.port, prompts, -number), cpu_share_of(server.pid)
+                process.cpu_percent()
+                beside, share_beside = rate_of(server.port, prompts, -number), process.cpu_percent()
             ratios.append(beside / without)
             shares.append(share_beside - share_without)
-            cpu_share_of(server.pid)
+            process.cpu_percent()
     return [
         figure("decode rate with three pages open, over that without", ratios, "", ">= 0.99"),
         figure("the server's process, of one core, with three pages more than without", shares, "%"),
     ]
-
-
-def cpu_share_of(pid: int) -> float:
-    """Percent of one core that a process has used since this was asked last."""
-    return PROCESSES.setdefault(pid, psutil.Process(pid)).cpu_percent()
 
 
 def rate_of(port: int, prompts: Prompts, seed: int) -> float:
