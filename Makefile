@@ -19,8 +19,8 @@ serve: setup
 chat: setup
 	@$(BIN)/legato chat $(MODEL) $(ARGS)
 
-# Tests that share one server with a model, or look at how it spends its time: two at once would be in each other's way.
-ONE_BY_ONE := api dashboard engine runtime tuning
+# Tests that look at how a server spends its time, or keep both cores busy: two at once would be in each other's way.
+ONE_BY_ONE := api/test_causes.py api/test_service_tier.py dashboard engine runtime tuning
 
 ## test: house rules and all tests
 test: check model $(VENV)/browser
