@@ -30,7 +30,7 @@ def change(server: LegatoProcess, body: Any, **headers: str) -> httpx.Response:
 
 def test_what_explains_the_pace_is_shown(home: LegatoProcess) -> None:
     body = home.get("/api/settings").json()
-    assert set(body) == {"policy", "chunk", "gap_target_ms", "fixed"}
+    assert set(body) == {"policy", "chunk", "gap_target_ms", "cache_memory_mib", "cache_disk_mib", "fixed"}
     fixed = body["fixed"]
     assert (fixed["parallel"], fixed["context_tokens"]) == (2, 1024)
     assert fixed["flash_attention"] in ("on", "off", "auto")
