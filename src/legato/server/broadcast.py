@@ -76,16 +76,20 @@ class Broadcast:
             self._watchers.discard(queue)
 
     def _first(self, hello: dict[str, Any]) -> Iterable[bytes]:
-        """Everything that a page begins with."""
+        """Everything that a page begins with: as far as the others were told, for it gets the next news with them."""
         recorder = self._service.recorder
-        calls = recorder.calls_since(time.monotonic() - FIRST_STEPS_S)[: 4 * MOST_STEPS]
-        steps = [step_of(self._last_step - i, call, recorder) for i, call in enumerate(calls)]
+        since_s = time.monotonic() - FIRST_STEPS_S
+        known = recorder.calls(self._last_step - 4 * MOST_STEPS, 4 * MOST_STEPS)
+        told = [one for one in known if one[0] <= self._last_step and one[1].ended_s > since_s]
+        steps = [step_of(number, call, recorder) for number, call in told]
+        untold = recorder.ended_count - self._ended
+        ended = [Summary.of(record) for record in islice(recorder.latest(), untold, untold + FIRST_ENDED)]
         return [
             _event("hello", hello | {"server": self._id, "now": recorder.calendar(time.monotonic())}),
             _event("status", self._status),
             _event("requests", {"changed": list(self._requests.values()), "gone": []}),
-            _event("ended", {"requests": [Summary.of(r) for r in islice(recorder.latest(), FIRST_ENDED)][::-1]}),
-            _event("steps", {"steps": steps[::-1]}),
+            _event("ended", {"requests": ended[::-1]}),
+            _event("steps", {"steps": steps}),
         ]
 
     async def _tick(self) -> None:

@@ -130,6 +130,7 @@ class Generation:
         timeline = self._stream.timeline
         end: EndReason = "cancelled"
         error = ""
+        ended_s: float | None = None
         reason: FinishReason = "stop"
         try:
             with self._stream as stream:
@@ -153,17 +154,18 @@ class Generation:
                 if not text.stopped and (piece := text.finish()):
                     yield piece
             end = reason = "stop" if text.stopped else reason
+            ended_s = time.monotonic()
             reread = await self._explained()
         finally:
             # Whoever leaves early leaves it cancelled.
-            self._record(end, error)
+            self._record(end, error, ended_s)
         yield self._finish(reason, reread)
 
-    def _record(self, end: EndReason, error: str = "") -> None:
+    def _record(self, end: EndReason, error: str = "", ended_s: float | None = None) -> None:
         if not self._recorded:
             self._recorded = True
             # The engine ended it before its last tokens had left.
-            self._stream.timeline.ended_s = time.monotonic()
+            self._stream.timeline.ended_s = time.monotonic() if ended_s is None else ended_s
             self._recorder.ended(self._stream.origin, self._stream.timeline, end, error)
 
     def _explain(self) -> None:

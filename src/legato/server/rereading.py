@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from legato.engine.vocabulary import Tokens, Vocabulary
 from legato.kv.diagnosis import RecentPrompts, find_change
 from legato.telemetry.timeline import Reread
+
+logger = logging.getLogger(__name__)
 
 MOST_TOKENS = 2_000_000
 """Tokens of recent prompts that are kept to compare with: 8 MB."""
@@ -41,7 +44,12 @@ class Rereading:
         """
         async with self._turn:  # prompts of one conversation in their order
             earlier = self._recent.of(client)
-            return await asyncio.to_thread(self._compare, prompt, client, earlier, cached_tokens)
+            try:
+                return await asyncio.to_thread(self._compare, prompt, client, earlier, cached_tokens)
+            except Exception:
+                # An explanation is a courtesy: without it the answer ends as well.
+                logger.exception("a prompt could not be compared with earlier ones")
+                return None
 
     def _compare(self, prompt: Tokens, client: str | None, earlier: list[Tokens], cached_tokens: int) -> Reread | None:
         self._recent.remember(client, prompt)

@@ -1,0 +1,140 @@
+"""What open dashboards are told: everything once, whenever they come, and nothing while nobody watches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from legato.server import broadcast
+from legato.server.broadcast import Broadcast
+from legato.server.service import Service
+from legato.telemetry.calls import Call, Chunk
+from legato.telemetry.record import Origin
+from legato.telemetry.timeline import Timeline
+from tests.server.test_settings_api import make_app
+
+Event = tuple[str, Any]
+
+
+def made() -> tuple[Broadcast, Service]:
+    """A broadcast of a server whose model is never loaded."""
+    app = make_app()
+    return app.state.broadcast, app.state.service
+
+
+def call(service: Service) -> None:
+    """The engine has made a call."""
+    now_s = time.monotonic()
+    service.recorder.call(Call(now_s - 0.01, now_s, [], [Chunk(1, 0, 16)]))
+
+
+def end(service: Service, name: str) -> None:
+    """A request has ended."""
+    now_s = time.monotonic()
+    service.recorder.ended(Origin(name, "chat"), Timeline(now_s - 1, ended_s=now_s), "stop")
+
+
+def parsed(data: bytes) -> Event:
+    kind, body = data.decode().strip().split("\n")
+    return kind.removeprefix("event: "), json.loads(body.removeprefix("data: "))
+
+
+async def next_of(events: AsyncIterator[bytes], kind: str) -> Any:
+    """The next event of a kind; fail if it does not come."""
+    async with asyncio.timeout(5):
+        async for data in events:
+            found, body = parsed(data)
+            if found == kind:
+                return body
+    raise AssertionError(f"the events ended without one of kind {kind}")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for news a hundred times a second."""
+    monkeypatch.setattr(broadcast, "TICK_S", 0.01)
+
+
+def test_a_page_begins_with_what_there_is_and_then_gets_what_is_new() -> None:
+    async def play() -> None:
+        told, service = made()
+        end(service, "before")
+        call(service)
+        page = told.watch({"client": "ana"})
+        assert (await next_of(page, "hello"))["client"] == "ana"
+        assert (await next_of(page, "status"))["state"] == "loading"
+        assert [one["id"] for one in (await next_of(page, "ended"))["requests"]] == ["before"]
+        assert [step["number"] for step in (await next_of(page, "steps"))["steps"]] == [1]
+        call(service)
+        assert [step["number"] for step in (await next_of(page, "steps"))["steps"]] == [2]
+        end(service, "after")
+        assert [one["id"] for one in (await next_of(page, "ended"))["requests"]] == ["after"]
+
+    asyncio.run(play())
+
+
+def test_whoever_comes_between_two_looks_is_told_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls and ends that the first page was not told yet reach the second with the first."""
+
+    async def play() -> None:
+        told, service = made()
+        first = told.watch({})
+        await next_of(first, "steps")
+        call(service)
+        end(service, "new")
+        second = told.watch({})
+        begun = [await next_of(second, "ended"), await next_of(second, "steps")]
+        assert begun == [{"requests": []}, {"steps": []}]
+        for page in (first, second):
+            assert [step["number"] for step in (await next_of(page, "steps"))["steps"]] == [1]
+            assert [one["id"] for one in (await next_of(page, "ended"))["requests"]] == ["new"]
+
+    asyncio.run(play())
+
+
+def test_nothing_is_done_while_nobody_watches() -> None:
+    async def play() -> None:
+        told, _ = made()
+        page = told.watch({})
+        await next_of(page, "steps")
+        assert len(asyncio.all_tasks()) == 2  # this one, and the one that looks
+        await page.aclose()
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+
+    asyncio.run(play())
+
+
+def test_a_page_that_reads_nothing_is_let_go_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broadcast, "MOST_WAITING", 3)
+
+    async def play() -> None:
+        told, service = made()
+        sleeping, reading = told.watch({}), told.watch({})
+        for page in (sleeping, reading):
+            await next_of(page, "steps")
+        for number in range(2, 8):
+            call(service)
+            assert (await next_of(reading, "steps"))["steps"][-1]["number"] == number - 1
+        left = [parsed(data) async for data in sleeping]
+        assert len(left) <= 3
+
+    asyncio.run(play())
+
+
+def test_a_stopping_server_lets_all_pages_go() -> None:
+    async def play() -> None:
+        told, service = made()
+        page = told.watch({})
+        await next_of(page, "steps")
+        service.engine.refuse_new()
+        async with asyncio.timeout(5):
+            left = [parsed(data)[0] async for data in page]
+        assert set(left) <= {"status", "steps"}
+
+    asyncio.run(play())
