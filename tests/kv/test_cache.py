@@ -52,7 +52,6 @@ class Request:
     scope: str | None = ""
     computed_tokens: int = 0
     in_reader: bool = False
-    background: bool = False
     recall: object | None = None
 
 
@@ -233,21 +232,6 @@ def test_what_is_read_in_another_context_is_followed_to_the_end_of_the_prompt() 
     leader = cells.run(0, joined(HELLO, OTHER[:5]), 42, in_reader=True)
     lease = cells.lease(joined(HELLO, run_of(900, 9)))
     assert beginning(lease.source) == (40, "live", 0, None, leader.id)
-
-
-@pytest.mark.parametrize("is_follower_background", [True, False])
-@pytest.mark.parametrize("is_leader_background", [True, False])
-def test_background_work_is_followed_by_background_work_alone(
-    is_leader_background: bool, is_follower_background: bool
-) -> None:
-    cells = Cells(2)
-    leader = cells.run(0, HELLO, 20, background=is_leader_background)
-    source = cells.lease(joined(HELLO, OTHER), background=is_follower_background).source
-    assert source is not None
-    if is_leader_background and not is_follower_background:
-        assert beginning(source) == (20, "live", 0, None, None)
-    else:
-        assert beginning(source) == (40, "live", 0, None, leader.id)
 
 
 def test_who_waits_is_not_followed() -> None:
@@ -504,35 +488,31 @@ scopes = st.sampled_from(["", "ana"])
     can_cut=st.sampled_from([(True, True), (True, False), (False, False)]),
     prices=st.builds(Prices, *(st.floats(0.0001, 2) for _ in range(4))),
     parked=st.dictionaries(st.integers(0, 5), st.tuples(blocks, scopes), max_size=6),
-    running=st.dictionaries(
-        st.integers(0, 5), st.tuples(blocks, scopes, st.floats(0, 1.2), st.booleans(), st.booleans()), max_size=4
-    ),
+    running=st.dictionaries(st.integers(0, 5), st.tuples(blocks, scopes, st.floats(0, 1.2), st.booleans()), max_size=4),
     remembered=st.lists(st.tuples(blocks, scopes, st.sampled_from(["memory", "disk"]))),
     prompt=blocks.filter(len),
     scope=scopes | st.none(),
-    background=st.booleans(),
 )
 def test_whatever_there_is_a_request_begins_with_its_own_beginning(
     can_cut: tuple[bool, bool],
     prices: Prices,
     parked: dict[int, tuple[Tokens, str]],
-    running: dict[int, tuple[Tokens, str, float, bool, bool]],
+    running: dict[int, tuple[Tokens, str, float, bool]],
     remembered: list[tuple[Tokens, str, Place]],
     prompt: Tokens,
     scope: str | None,
-    background: bool,
 ) -> None:
     cells = Cells(6, *can_cut, prices)
     for number, (tokens, its_scope) in parked.items():
         if len(tokens):
             cells.park(number, tokens, its_scope)
-    for number, (tokens, its_scope, share, is_behind, in_reader) in running.items():
-        cells.run(number, tokens, int(share * len(tokens)), scope=its_scope, background=is_behind, in_reader=in_reader)
+    for number, (tokens, its_scope, share, in_reader) in running.items():
+        cells.run(number, tokens, int(share * len(tokens)), scope=its_scope, in_reader=in_reader)
     for tokens, its_scope, place in remembered:
         if len(tokens):
             cells.remember(tokens, place, its_scope)
     before = [replace(slot) for slot in cells.slots.slots]
-    request, lease = cells.ask(prompt, scope=scope, background=background)
+    request, lease = cells.ask(prompt, scope=scope)
     assert (lease is None) == (len(running) == 6)
     if lease is None:
         return
@@ -559,7 +539,6 @@ def test_whatever_there_is_a_request_begins_with_its_own_beginning(
             else:
                 assert slot.holder is not None
                 assert slot.holder.id == source.follows
-                assert background or not slot.holder.background
                 assert source.tokens > slot.length
         assert its_scope == scope
         assert common_prefix(content, prompt) >= source.tokens

@@ -19,7 +19,6 @@ class Nobody:
     computed_tokens: int = 0
     in_reader: bool = False
     recall: object | None = None
-    background: bool = False
 
 
 def lend(slots: KvSlots) -> int | None:

@@ -167,9 +167,17 @@ def test_keys_that_are_kept_apart_hit_only_their_own(serve: ServerFactory) -> No
     assert [cached(secret) for secret in ("a-secret", "b-secret", "a-secret")] == [0, 0, 200 - READ_AT_LEAST]
 
 
+def test_a_document_that_is_answered_with_one_token_is_remembered(keeping: LegatoProcess) -> None:
+    """Long prompts are read in a context of their own, which such an answer ends in."""
+    text, _ = times_of(keeping, book(15), 1)
+    again, timings = times_of(keeping, book(15), 1)
+    assert (again, timings["cached_tokens"]) == (text, 700 - READ_AT_LEAST)
+
+
 def test_nothing_is_remembered_if_that_is_off(serve: ServerFactory) -> None:
     server = serve("smollm2", *ROOM, "--cache-scope", "off")
     assert [times_of(server, book(11, 200))[1]["cached_tokens"] for _ in range(2)] == [0, 0]
+    assert [times_of(server, book(11), 1)[1]["cached_tokens"] for _ in range(2)] == [0, 0]
     assert remembered(server)["entries"] == []
 
 

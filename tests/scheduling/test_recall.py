@@ -214,3 +214,28 @@ def test_a_background_request_is_read_while_all_others_wait() -> None:
     recalling(scheduler, move_s=None)
     admit(scheduler, Sequence(3, 50, 5, background=True))
     assert scheduler.plan(0.0) == Plan(chunks=(Chunk(3, 0, 10),))
+
+
+@pytest.mark.parametrize("is_promoted", [False, True])
+def test_who_reads_what_others_wait_for_is_served_like_them(is_promoted: bool) -> None:
+    """Else background work would keep them waiting for as long as anybody writes."""
+    scheduler = Scheduler(Chunked(10), KvSlots(4, CELLS), background_wait_s=5.0)
+    leader = Sequence(3, 100, 5, background=True, arrived_s=1.0)
+    follower = Sequence(2, 100, 5, background=is_promoted)
+    admit(scheduler, follower, leader)
+    follower.recall = Recall(80, None, 10.0, 0.0, follows=3)
+    writer(scheduler)
+    # The follower, which came first, has waited for long enough; the leader has not.
+    plan = scheduler.plan(5.5)
+    assert plan == Plan((1,), (Chunk(3, 0, 10),))
+    follower.recall = None
+    assert 3 not in [chunk.id for chunk in scheduler.plan(5.5).chunks]
+
+
+def test_background_work_that_background_work_waits_for_gets_what_others_leave() -> None:
+    scheduler = scheduler_of()
+    leader, follower = (Sequence(number, 100, 5, background=True) for number in (2, 3))
+    admit(scheduler, leader, follower)
+    follower.recall = Recall(80, None, 10.0, 0.0, follows=2)
+    writer(scheduler)
+    assert scheduler.plan(0.0) == Plan((1,))

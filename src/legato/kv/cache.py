@@ -209,8 +209,7 @@ class PrefixCache:
             if there >= SHARED_AT_LEAST:
                 yield self._live(slot, there), self._moving_s(slot.length)
             # Those who wait themselves are not followed: two of them would wait for each other.
-            is_reading = slot.holder.recall is None and (holder.background or not slot.holder.background)
-            if there < shared and is_reading:
+            if there < shared and slot.holder.recall is None:
                 # A long prompt's state comes into its cells when all of it is read.
                 until = len(slot.tokens) if slot.holder.in_reader else shared
                 wait_s = self._prices.reading_s(min(slot.holder.computed_tokens, until), until)

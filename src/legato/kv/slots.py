@@ -30,11 +30,6 @@ class Holder(Protocol):
         ...
 
     @property
-    def background(self) -> bool:
-        """It may have to wait for others at any time."""
-        ...
-
-    @property
     def recall(self) -> object | None:
         """What it waits for before it reads on: a beginning that is to be moved into its cells."""
         ...

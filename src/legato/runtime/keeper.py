@@ -141,8 +141,13 @@ class Keeper:
         )
         """Lends the context's sequences."""
 
+    @property
+    def remembers(self) -> bool:
+        """Whether anything is kept after its request."""
+        return self._limits.is_on
+
     def _scope_of(self, request_id: int) -> str | None:
-        if not self._limits.is_on:
+        if not self.remembers:
             return None
         return (self._client_of(request_id) or "") if self._limits.by_client else ""
 
@@ -250,7 +255,7 @@ class Keeper:
             move_s = self._move_s(source)
         before = sequence.recall
         since_s = before.since_s if before is not None and before.move_s is not None else now_s
-        sequence.recall = Recall(source.tokens, move_s, source.reading_s, since_s)
+        sequence.recall = Recall(source.tokens, move_s, source.reading_s, since_s, source.follows)
         self._waiting[sequence.id] = sequence, source
 
     def _await_again(self, sequence: Sequence, now_s: float) -> None:

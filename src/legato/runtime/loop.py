@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -33,12 +34,16 @@ from legato.scheduling.scheduler import NeverFitsError, Released, Scheduler
 from legato.scheduling.state import Plan, Sequence
 from legato.telemetry.calls import Call
 
+logger = logging.getLogger(__name__)
+
 LEARNED_ENOUGH = 64
 """Calls after which what was learned of them is worth keeping."""
 LOOK_EVERY_S = 0.002
 """How often messages are looked for while a long prompt is read."""
 HELD_BACK_LOOK_S = 0.001
 """How often those are looked after who wait for a remembered prompt from disk, while there is nothing else to do."""
+TEND_EVERY_S = 0.05
+"""How often is looked for something to save while answers are written: looking takes time from each token."""
 RAISED_BY = 1.1
 """A gap target that was raised is reported again when it is raised by this factor more."""
 
@@ -114,6 +119,8 @@ class EngineLoop:
         """What is being read interruptibly."""
         self._look_at_s = 0.0
         """When to see whether that has to be interrupted."""
+        self._tend_at_s = 0.0
+        """When to look again for what can wait, while answers are written."""
         self._failure: BaseException | None = None
         """What was raised during an interruption: it can't pass through the library."""
 
@@ -156,9 +163,11 @@ class EngineLoop:
 
     def _use_spare_time(self, plan: Plan) -> None:
         """Nothing is being read: what can wait may take what answers leave."""
-        if plan:
-            self._keeper.tend(self._scheduler.room_s(time.monotonic()))
-        elif self._scheduler.held_back:
+        now_s = time.monotonic()
+        if plan and now_s >= self._tend_at_s:
+            self._tend_at_s = now_s + TEND_EVERY_S
+            self._keeper.tend(self._scheduler.room_s(now_s))
+        elif not plan and self._scheduler.held_back:
             time.sleep(HELD_BACK_LOOK_S)
 
     def _tell_cache(self) -> None:
@@ -196,7 +205,10 @@ class EngineLoop:
     def _take_in(self, result: CallResult, raised: list[tuple[int, float]], *, interrupting: bool) -> None:
         """Commit and report what a call brought."""
         call = self._learn(result, interrupting=interrupting) if result.part else None
-        for released in self._scheduler.commit(result.part, result.outcome, result.ended_s):
+        done = self._scheduler.commit(result.part, result.outcome, result.ended_s)
+        if result.tokens or result.ended or raised or call:
+            self._report(result.ended_s or time.monotonic(), call, result, raised)
+        for released in done:
             self._keeper.released(self._brought_home(released))
         for request_id, reason, _ in result.ended:
             if reason == "failed":
@@ -204,8 +216,6 @@ class EngineLoop:
             else:
                 self._requests.pop(request_id, None)
                 self._executor.close(request_id)
-        if result.tokens or result.ended or raised or call:
-            self._report(result.ended_s or time.monotonic(), call, result, raised)
         for chunk in result.part.chunks:
             if chunk.interruptible and chunk.id in self._scheduler and not self._scheduler[chunk.id].unread_tokens:
                 self._hand_over(chunk.id)
@@ -275,13 +285,10 @@ class EngineLoop:
         return False
 
     def _hand_over(self, request_id: int) -> None:
-        """Move a prompt's KV state into its slot, right after the others had their tokens."""
-        decodes = self._scheduler.plan(time.monotonic()).decodes
-        if decodes:
-            self._run(Plan(decodes=decodes))
+        """Move a prompt's KV state into its slot."""
         sequence = self._scheduler[request_id]
         try:
-            self._keeper.keep(sequence, self._executor.hand_over(slot_of(sequence)))
+            self._leave_reader(sequence, slot_of(sequence))
         except EngineError as error:
             self._forget(request_id, is_sound=False)
             reason = f"The engine failed: {error}."
@@ -294,14 +301,26 @@ class EngineLoop:
 
         Its answer had one token alone; the next one may be about the same document.
         """
-        if not released.in_reader:
-            return released
         sequence = released.sequence
+        if not released.in_reader or not self._keeper.remembers:
+            return released
         try:
-            self._keeper.keep(sequence, self._executor.hand_over(released.slot))
-        except EngineError:
+            self._leave_reader(sequence, released.slot)
+        except EngineError as error:
+            logger.warning("a prompt that was read is not remembered: %s", error)
             return released
         return Released(sequence, released.slot, sequence.computed_tokens)
+
+    def _leave_reader(self, sequence: Sequence, slot: int) -> None:
+        """Move what was read interruptibly into a slot, right after the others had their tokens.
+
+        Raises:
+            EngineError: The library refuses.
+        """
+        decodes = self._scheduler.plan(time.monotonic()).decodes
+        if decodes:
+            self._run(Plan(decodes=decodes))
+        self._keeper.keep(sequence, self._executor.hand_over(slot))
 
     def _learn(self, result: CallResult, *, interrupting: bool) -> Call:
         """What a call took beside what was expected."""

@@ -19,6 +19,7 @@ from legato.engine.context import Context, ContextSettings
 from legato.engine.library import build_info
 from legato.engine.model import Model
 from legato.errors import LegatoError
+from legato.runtime.cache_setup import choose_limits, open_store
 from legato.runtime.calibration import calibrate
 from legato.runtime.executor import Executor
 from legato.runtime.frames import FrameBuffer, frame
@@ -35,7 +36,6 @@ from legato.runtime.messages import (
     ToWorker,
 )
 from legato.runtime.reader import make_reader
-from legato.runtime.remembered import choose_limits, open_store
 from legato.runtime.sizing import (
     choose_context,
     choose_parallel,

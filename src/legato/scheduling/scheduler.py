@@ -164,10 +164,19 @@ class Scheduler:
         return self.policy.room_s(self._first(now_s))
 
     def _first(self, now_s: float) -> tuple[Sequence, ...]:
-        """Those who are served: all but background requests, or those if there are no others."""
+        """Those who are served: all but background requests, or those if there are no others.
+
+        Whoever reads what one of them waits for is served with them.
+        """
         promoted = self._promoted(now_s)
-        ready = [s for s in self._admitted.values() if s.recall is None]
-        first = [s for s in ready if not s.background or s is promoted]
+        ready: list[Sequence] = []
+        followed: set[int] = set()
+        for sequence in self._admitted.values():
+            if sequence.recall is None:
+                ready.append(sequence)
+            elif sequence.recall.follows is not None and (not sequence.background or sequence is promoted):
+                followed.add(sequence.recall.follows)
+        first = [s for s in ready if not s.background or s is promoted or s.id in followed]
         return tuple(first or ready)
 
     @property
@@ -180,11 +189,12 @@ class Scheduler:
 
         A move that takes longer than that waits until nobody writes, but not for longer than makes sense.
         """
-        room_s = self.policy.room_s(first)
+        room_s: float | None = None  # asked for only if anything can be moved: plans are made for every token
         for sequence in self._admitted.values():
             recall = sequence.recall
             if recall is None or recall.move_s is None:
                 continue
+            room_s = self.policy.room_s(first) if room_s is None else room_s
             if recall.move_s <= room_s:
                 return (sequence.id,)
             if now_s - recall.since_s > PATIENCE * recall.reading_s:

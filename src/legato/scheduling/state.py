@@ -30,6 +30,8 @@ class Recall:
     """What reading them takes instead."""
     since_s: float
     """Since when it could be moved, or is waited for, on the engine's clock."""
+    follows: int | None = None
+    """The request that is reading them just now, by id: it is served like those who wait for it."""
 
 
 @dataclass(slots=True)

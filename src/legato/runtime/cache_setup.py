@@ -1,4 +1,4 @@
-"""What a worker may remember: budgets, the folder on disk, and what a state on disk depends on."""
+"""What a worker's cache is made with: budgets, the folder on disk, and what a state on disk depends on."""
 
 from __future__ import annotations
 
@@ -99,6 +99,8 @@ def state_key(settings: EngineSettings, context_settings: ContextSettings, model
             f"library {build.version} {sorted(build.features.items())}",
             f"gpu layers {settings.gpu_layers}",
             f"sequences {context_settings.sequences}",
+            # Names of clients are scopes in one of them alone.
+            f"scope {settings.cache_scope}",
             f"keys {context_settings.kv_type_k}, values {context_settings.kv_type_v}",
             f"FlashAttention {context_settings.flash_attention}",
         )
