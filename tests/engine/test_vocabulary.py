@@ -35,6 +35,14 @@ def test_text_comes_back_as_it_was(vocabulary: Vocabulary, text: str) -> None:
     assert spell(vocabulary, tokens) == text
 
 
+def test_text_spells_control_tokens_and_replaces_halves_of_characters(vocabulary: Vocabulary) -> None:
+    tokens = vocabulary.tokenize(CHAT, add_bos=False, parse_special=True)
+    assert vocabulary.text(tokens) == CHAT
+    hedgehog = vocabulary.tokenize("🦔", add_bos=False, parse_special=False)
+    assert len(hedgehog) > 1
+    assert vocabulary.text(hedgehog[:1]) == "\ufffd"
+
+
 def test_any_text_comes_back_but_for_bytes_that_the_vocabulary_lacks(vocabulary: Vocabulary) -> None:
     pieces = {vocabulary.piece(token) for token in range(vocabulary.size)}
     lacking = bytes(byte for byte in range(256) if bytes([byte]) not in pieces)

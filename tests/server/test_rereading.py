@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from legato.kv.tokens import Tokens
 from legato.server import rereading
 from legato.server.rereading import Rereading
 from legato.telemetry.timeline import Reread
@@ -16,8 +17,8 @@ from legato.telemetry.timeline import Reread
 class Words:
     """A vocabulary of numbered words."""
 
-    def piece(self, token: int, *, special: bool = False) -> bytes:
-        return b"w%d " % token if special else b""
+    def text(self, tokens: Tokens) -> str:
+        return "".join(f"w{token} " for token in tokens.tolist())
 
 
 RULES = list(range(100, 400))

@@ -77,6 +77,11 @@ class Vocabulary:
             piece = self._pieces[key] = self._spell(token, special)
         return piece
 
+    def text(self, tokens: Tokens) -> str:
+        """The text of tokens, control tokens spelled out; what is no whole character is replaced."""
+        pieces = (self.piece(token, special=True) for token in tokens.tolist())
+        return b"".join(pieces).decode("utf-8", "replace")
+
     def _spell(self, token: int, special: bool) -> bytes:
         buffer = ctypes.create_string_buffer(64)
         n: int = lib.llama_token_to_piece(self.handle, token, buffer, len(buffer), 0, special)

@@ -39,6 +39,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from legato.errors import LegatoError
+from legato.files import sync_folder
 from legato.kv.tokens import Tokens
 
 FORMAT_VERSION: Final = 1
@@ -217,7 +218,7 @@ class DiskStore:
             finally:
                 os.close(descriptor)
             Path(temporary).replace(path)
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
         except BaseException:
             with suppress(OSError):
                 Path(temporary).unlink()
@@ -283,7 +284,7 @@ class DiskStore:
             path.with_suffix(_PIN).touch(0o600)
         else:
             path.with_suffix(_PIN).unlink(missing_ok=True)
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
     def remove(self, entry_id: str) -> None:
         """Remove an entry and its pin. Nothing happens if it is gone.
@@ -544,15 +545,6 @@ def _listed(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except OSError:
         return []
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a change of names inside a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _reason(error: OSError) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -61,15 +60,6 @@ def readable_bytes(count: int) -> str:
             return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename inside a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _sentence(error: OSError, root: Path) -> str:

@@ -10,8 +10,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Final
 
+from legato.files import sync_folder
 from legato.models.choice import GgufChoice, choose, gguf_choices
-from legato.models.disk import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

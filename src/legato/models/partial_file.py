@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from legato.errors import LegatoError
-from legato.models.disk import sync_folder
+from legato.files import sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -46,7 +46,7 @@ async def create_completion(request: Request, body: CompletionRequest) -> Respon
     )
     generations = service.submit_all(parts, param="prompt")
     choices = len(generations) // len(prompts)
-    echoes = [_text(vocabulary, prompt) if body.echo else "" for prompt in prompts for _ in range(choices)]
+    echoes = [vocabulary.text(prompt) if body.echo else "" for prompt in prompts for _ in range(choices)]
     shape = _TextShape(answer_id, service.name, parts[0].origin.service_tier, vocabulary, echoes, len(prompts))
     return await respond(request, body, generations, shape)
 
@@ -64,11 +64,6 @@ async def _tokens(service: Service, body: CompletionRequest) -> list[Tokens]:
         await service.text_prompt(prompt) if isinstance(prompt, str) else service.token_prompt(prompt)
         for prompt in prompts
     ]
-
-
-def _text(vocabulary: Vocabulary, prompt: Tokens) -> str:
-    pieces = (vocabulary.piece(token, special=True) for token in prompt.tolist())
-    return b"".join(pieces).decode("utf-8", "replace")
 
 
 class _TextShape:

@@ -55,7 +55,7 @@ class Rereading:
         self._recent.remember(client, prompt)
         if len(prompt) - cached_tokens < WORTH_EXPLAINING:
             return None
-        change = find_change(prompt, earlier, self._text, already=cached_tokens)
+        change = find_change(prompt, earlier, self._vocabulary.text, already=cached_tokens)
         if change is None:
             return None
         return Reread(
@@ -67,10 +67,6 @@ class Rereading:
             now=self._words(prompt[slice(*change.new)]),
         )
 
-    def _text(self, tokens: Tokens) -> str:
-        pieces = (self._vocabulary.piece(int(token), special=True) for token in tokens)
-        return b"".join(pieces).decode("utf-8", "replace")
-
     def _words(self, tokens: Tokens) -> str:
-        text = self._text(tokens[:MOST_WORDS])
+        text = self._vocabulary.text(tokens[:MOST_WORDS])
         return text if len(text) <= MOST_WORDS else text[: MOST_WORDS - 1] + "…"

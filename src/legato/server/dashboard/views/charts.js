@@ -122,5 +122,5 @@ export function split(parts) {
     h("li", null, h("span", { class: "dot", "data-phase": one.phase, "aria-hidden": "true" }), h("span", null, one.name),
       h("span", { class: "num split-figure" }, one.figure)));
   return h("div", { class: "split" }, h("div", { class: "bar split-bar", "aria-hidden": "true" }, ...pieces),
-    h("ul", { class: "split-list" }, ...rows));
+    h("ul", { class: "legend-list" }, ...rows));
 }

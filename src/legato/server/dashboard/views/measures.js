@@ -155,7 +155,7 @@ export function mount(root, app) {
       : [t("measures.earlier"), t("measures.now")]);
     const figures = (measure.more ?? []).map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)));
     body.append(
-      h("p", { class: "measure-big num" }, at(0.5), " ",
+      h("p", { class: "big-figure num" }, at(0.5), " ",
         h("span", { class: "muted small" }, t(isTime ? "measures.median_time" : "measures.median_rate"))),
       h("p", { class: "muted num" }, slow),
       figures.length ? h("dl", { class: "figures" }, ...figures) : "",

@@ -120,7 +120,7 @@ export function mount(root, app) {
     const figure = (/** @type {string} */ name, /** @type {string} */ value) =>
       h("div", null, h("dt", null, t(`memory.${name}`)), h("dd", null, value));
     saved.append(
-      h("p", { class: "memory-big num" }, format.percent(known / asked), " ",
+      h("p", { class: "big-figure num" }, format.percent(known / asked), " ",
         h("span", { class: "muted small" }, t("memory.hit_rate"))),
       h("p", null, rate === null || !known ? t("memory.saved_tokens", { count: known })
         : t("memory.saved_time", { count: known, ms: format.ms((known / rate) * 1000) })),

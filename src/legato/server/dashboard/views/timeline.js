@@ -41,7 +41,7 @@ export function mount(root, app) {
 
   const summary = h("p", { class: "muted", id: "timeline-summary" });
   const swatches = Array.from({ length: PALETTE }, (_, i) => h("i", { class: `prompt-${i}` }));
-  const legend = h("ul", { class: "timeline-legend" });
+  const legend = h("ul", { class: "legend-list timeline-legend" });
   const stepsCanvas = canvas("timeline-steps", t("timeline.steps_label"));
   const gapsCanvas = canvas("timeline-gaps", t("timeline.gaps_label"));
   const useCanvas = canvas("timeline-use", t("timeline.use_label"));
