@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from legato.cli.serve import ready_lines
-from legato.runtime.client import ReadyState
+from legato.runtime.engine_state import ReadyState
 from legato.scheduling.policies import PolicyName
 from tests.server.models import COSTS, PROFILE, model_info
 

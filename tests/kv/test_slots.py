@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.kv.slots import KvSlots
+from tests.support.lender import FirstFree
 
 
 @dataclass
@@ -21,19 +21,19 @@ class Nobody:
     recall: object | None = None
 
 
-def lend(slots: KvSlots) -> int | None:
+def lend(slots: FirstFree) -> int | None:
     lease = slots.acquire(Nobody(), 0.0)
     return None if lease is None else lease.slot
 
 
 def test_every_sequence_is_lent_once_and_then_none() -> None:
-    slots = KvSlots(3, 256)
+    slots = FirstFree(3, 256)
     assert [lend(slots) for _ in range(5)] == [0, 1, 2, None, None]
     assert slots.free == 0
 
 
 def test_the_lowest_free_number_comes_first() -> None:
-    slots = KvSlots(5, 256)
+    slots = FirstFree(5, 256)
     for _ in range(5):
         lend(slots)
     for sequence in (3, 1, 4):
@@ -42,14 +42,14 @@ def test_the_lowest_free_number_comes_first() -> None:
 
 
 def test_it_says_what_the_context_has() -> None:
-    slots = KvSlots(3, 256)
+    slots = FirstFree(3, 256)
     lend(slots)
     assert (slots.sequences, slots.cells_per_sequence, slots.free) == (3, 256, 2)
 
 
 @pytest.mark.parametrize("sequence", [0, 2, 3, -1, 10**9])
 def test_what_was_not_lent_cannot_be_given_back(sequence: int) -> None:
-    slots = KvSlots(3, 256)
+    slots = FirstFree(3, 256)
     lend(slots)
     lend(slots)
     slots.release(0)
@@ -59,9 +59,16 @@ def test_what_was_not_lent_cannot_be_given_back(sequence: int) -> None:
     assert [lend(slots) for _ in range(3)] == [0, 2, None]
 
 
+def test_what_is_lent_is_lent_to_nobody_else() -> None:
+    slots = FirstFree(2, 256)
+    lend(slots)
+    with pytest.raises(ValueError, match="sequence 0 is lent already"):
+        slots.lend(slots.slots[0], Nobody(), 0.0)
+
+
 @given(sequences=st.integers(1, 8), moves=st.lists(st.none() | st.integers(0, 7), max_size=50))
 def test_no_sequence_is_ever_lent_to_two(sequences: int, moves: list[int | None]) -> None:
-    slots = KvSlots(sequences, 256)
+    slots = FirstFree(sequences, 256)
     lent: list[int] = []
     for move in moves:
         if move is None:

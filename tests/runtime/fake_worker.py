@@ -13,8 +13,9 @@ import pytest
 
 from legato.engine.sampler import SamplingParameters
 from legato.runtime import client as client_module
-from legato.runtime.client import EngineClient, RequestStream
+from legato.runtime.client import EngineClient
 from legato.runtime.messages import EngineSettings, FromWorker, ModelInfo, Ready, ToWorker
+from legato.runtime.request_stream import RequestStream
 from legato.scheduling.costs import Coefficients
 from legato.telemetry.record import Origin, ServiceTier
 

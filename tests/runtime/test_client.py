@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from legato.runtime.client import EngineClient, RequestStream
+from legato.runtime.client import EngineClient
 from legato.runtime.messages import Configure, EngineSettings, LearnedCosts, Report, Submit
+from legato.runtime.request_stream import RequestStream
 from legato.scheduling.costs import Coefficients
 from legato.telemetry.calls import Call, Chunk
 from legato.telemetry.timeline import Timings

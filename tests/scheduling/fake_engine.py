@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from legato.kv.slots import KvSlots
 from legato.scheduling.costs import Coefficients, CostModel, Work
 from legato.scheduling.policies import PolicyName, make_policy
 from legato.scheduling.scheduler import NeverFitsError, Scheduler
 from legato.scheduling.state import Chunk, Outcome, Phase, Plan
 from legato.scheduling.state import Sequence as Request
+from tests.support.lender import FirstFree
 
 CELLS = 480
 """Of each slot: a little less than the longest prompt that the tests send."""
@@ -101,7 +101,7 @@ class Run:
         interruptible: bool = False,
     ) -> None:
         self.chunk = chunk
-        self.pool = KvSlots(slots, CELLS)
+        self.pool = FirstFree(slots, CELLS)
         self.costs = CostModel(believed)
         self.scheduler = Scheduler(
             make_policy(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.kv.slots import KvSlots
 from legato.scheduling.costs import CostModel
 from legato.scheduling.policies import Chunked, Policy, Whole, make_policy
 from legato.scheduling.scheduler import PATIENCE, Scheduler
 from legato.scheduling.state import Chunk, Outcome, Phase, Plan, Recall, Sequence
 from tests.scheduling.fake_engine import COSTS
+from tests.support.lender import FirstFree
 
 CELLS = 1000
 GAP_TARGET_S = 0.1
@@ -24,7 +24,7 @@ def adaptive() -> Policy:
 
 
 def scheduler_of(policy: Policy | None = None, slots: int = 4) -> Scheduler:
-    return Scheduler(policy or Chunked(10), KvSlots(slots, CELLS))
+    return Scheduler(policy or Chunked(10), FirstFree(slots, CELLS))
 
 
 def admit(scheduler: Scheduler, *sequences: Sequence) -> None:
@@ -219,7 +219,7 @@ def test_a_background_request_is_read_while_all_others_wait() -> None:
 @pytest.mark.parametrize("is_promoted", [False, True])
 def test_who_reads_what_others_wait_for_is_served_like_them(is_promoted: bool) -> None:
     """Else background work would keep them waiting for as long as anybody writes."""
-    scheduler = Scheduler(Chunked(10), KvSlots(4, CELLS), background_wait_s=5.0)
+    scheduler = Scheduler(Chunked(10), FirstFree(4, CELLS), background_wait_s=5.0)
     leader = Sequence(3, 100, 5, background=True, arrived_s=1.0)
     follower = Sequence(2, 100, 5, background=is_promoted)
     admit(scheduler, follower, leader)

@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legato.errors import LegatoError
-from legato.kv.slots import KvSlots
 from legato.scheduling.policies import Chunked, Whole
 from legato.scheduling.scheduler import NeverFitsError, Released, Scheduler
 from legato.scheduling.state import Chunk, Outcome, Phase, Plan, Sequence
+from tests.support.lender import FirstFree
 
 CELLS = 100
 
 
 @pytest.fixture
-def pool() -> KvSlots:
-    return KvSlots(2, CELLS)
+def pool() -> FirstFree:
+    return FirstFree(2, CELLS)
 
 
 @pytest.fixture
-def scheduler(pool: KvSlots) -> Scheduler:
+def scheduler(pool: FirstFree) -> Scheduler:
     return Scheduler(Chunked(10), pool)
 
 
@@ -51,7 +51,7 @@ def test_the_refusal_is_one_that_people_can_read() -> None:
 @given(prompt_tokens=st.integers(1, CELLS - 1), wanted=st.integers(1, 10**30))
 def test_an_answer_is_cut_to_the_room_that_is_left(prompt_tokens: int, wanted: int) -> None:
     sequence = Sequence(1, prompt_tokens, wanted)
-    Scheduler(Whole(10), KvSlots(1, CELLS)).add(sequence)
+    Scheduler(Whole(10), FirstFree(1, CELLS)).add(sequence)
     assert sequence.max_new_tokens == min(wanted, CELLS - prompt_tokens)
     assert sequence.max_new_tokens >= 1
 
@@ -98,7 +98,7 @@ def test_speculation_may_commit_several_tokens(scheduler: Scheduler) -> None:
     assert (sequence.computed_tokens, sequence.new_tokens) == (10, 6)
 
 
-def test_a_plan_can_be_committed_in_parts(scheduler: Scheduler, pool: KvSlots) -> None:
+def test_a_plan_can_be_committed_in_parts(scheduler: Scheduler, pool: FirstFree) -> None:
     scheduler.add(Sequence(1, 5, 20))
     step(scheduler, committed={1: 1})
     scheduler.add(Sequence(2, 30, 20))
@@ -112,7 +112,7 @@ def test_a_plan_can_be_committed_in_parts(scheduler: Scheduler, pool: KvSlots) -
     assert pool.free == 1
 
 
-def test_finishing_frees_the_slots_and_says_which(scheduler: Scheduler, pool: KvSlots) -> None:
+def test_finishing_frees_the_slots_and_says_which(scheduler: Scheduler, pool: FirstFree) -> None:
     scheduler.add(Sequence(1, 5, 20))
     scheduler.add(Sequence(2, 5, 20))
     scheduler.admit(0.0)
@@ -121,7 +121,7 @@ def test_finishing_frees_the_slots_and_says_which(scheduler: Scheduler, pool: Kv
     assert (scheduler.running, pool.free) == (0, 2)
 
 
-def test_a_queued_request_can_be_cancelled(scheduler: Scheduler, pool: KvSlots) -> None:
+def test_a_queued_request_can_be_cancelled(scheduler: Scheduler, pool: FirstFree) -> None:
     for i in (1, 2, 3):
         scheduler.add(Sequence(i, 5, 5))
     scheduler.admit(0.0)
@@ -129,7 +129,7 @@ def test_a_queued_request_can_be_cancelled(scheduler: Scheduler, pool: KvSlots) 
     assert (scheduler.queued, scheduler.running, pool.free) == (0, 2, 0)
 
 
-def test_a_request_can_be_cancelled_while_its_prompt_is_read(scheduler: Scheduler, pool: KvSlots) -> None:
+def test_a_request_can_be_cancelled_while_its_prompt_is_read(scheduler: Scheduler, pool: FirstFree) -> None:
     scheduler.add(Sequence(1, 50, 5))
     step(scheduler)
     assert slot_of(scheduler.cancel(1)) == 0
@@ -137,7 +137,7 @@ def test_a_request_can_be_cancelled_while_its_prompt_is_read(scheduler: Schedule
     assert not scheduler.plan(0.0)
 
 
-def test_a_request_can_be_cancelled_while_it_decodes(scheduler: Scheduler, pool: KvSlots) -> None:
+def test_a_request_can_be_cancelled_while_it_decodes(scheduler: Scheduler, pool: FirstFree) -> None:
     scheduler.add(Sequence(1, 5, 5))
     step(scheduler, committed={1: 1})
     assert scheduler[1].phase is Phase.DECODE
@@ -145,7 +145,7 @@ def test_a_request_can_be_cancelled_while_it_decodes(scheduler: Scheduler, pool:
     assert (scheduler.running, pool.free) == (0, 2)
 
 
-def test_cancelling_twice_or_a_stranger_changes_nothing(scheduler: Scheduler, pool: KvSlots) -> None:
+def test_cancelling_twice_or_a_stranger_changes_nothing(scheduler: Scheduler, pool: FirstFree) -> None:
     scheduler.add(Sequence(1, 5, 5))
     scheduler.admit(0.0)
     assert scheduler.cancel(99) is None

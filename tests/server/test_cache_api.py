@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from fastapi import FastAPI
 
-from legato.runtime.client import EngineClient, ReadyState
+from legato.runtime.client import EngineClient
+from legato.runtime.engine_state import ReadyState
 from legato.runtime.messages import CacheCommand, CacheEntry, CacheReply, CacheState
 from legato.server.app import create_app
 from legato.server.run import engine_settings

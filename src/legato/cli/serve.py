@@ -11,7 +11,7 @@ from legato.cli.options import with_settings_options
 from legato.settings import load_settings
 
 if TYPE_CHECKING:
-    from legato.runtime.client import ReadyState
+    from legato.runtime.engine_state import ReadyState
     from legato.tuning.profile import Profile
 
 
@@ -27,7 +27,7 @@ def command(flags: dict[str, Any]) -> None:
     )
     # Imported here so that `legato --help` and mistakes in the settings are answered at once.
     from legato.models import check_gguf, default_store
-    from legato.runtime.client import EngineState, FailedState, ReadyState
+    from legato.runtime.engine_state import EngineState, FailedState, ReadyState
     from legato.server.run import listen, make_service, run_server
     from legato.server.tuned import uses_profile
     from legato.tuning.profile import default_profiles

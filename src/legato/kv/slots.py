@@ -112,9 +112,7 @@ class Lender(Protocol):
 
 
 class KvSlots:
-    """Lends KV sequences, the lowest free number first, and forgets what was in them.
-
-    Lowest first keeps those in use side by side, and the library evaluates neighbouring sequences in one pass.
+    """The KV sequences, and who holds them.
 
     Args:
         sequences: How many the context has.
@@ -137,21 +135,14 @@ class KvSlots:
         """Sequences that nobody holds."""
         return sum(slot.holder is None for slot in self.slots)
 
-    def acquire(self, holder: Holder, now_s: float) -> Lease | None:
-        """Lend a sequence, or None if all are lent.
-
-        Args:
-            holder: Who wants it.
-            now_s: Now, on the engine's clock.
-        """
-        for slot in self.slots:
-            if slot.holder is None:
-                self.lend(slot, holder, now_s)
-                return Lease(slot.number)
-        return None
-
     def lend(self, slot: Slot, holder: Holder, now_s: float) -> None:
-        """Lend a certain one; what is in it is the holder's to keep or to clear."""
+        """Lend a certain one; what is in it is the holder's to keep or to clear.
+
+        Raises:
+            ValueError: It is lent already.
+        """
+        if slot.holder is not None:
+            raise ValueError(f"sequence {slot.number} is lent already")
         slot.holder, slot.tokens, slot.used_s = holder, None, now_s
 
     def release(self, slot: int) -> None:

@@ -7,13 +7,21 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
 from legato.engine.sampler import SamplingParameters
 from legato.engine.vocabulary import Tokens
 from legato.errors import LegatoError
+from legato.runtime.engine_state import (
+    EngineState,
+    FailedState,
+    LoadingState,
+    NotReadyError,
+    ReadyState,
+    StoppedState,
+    describe,
+)
 from legato.runtime.messages import (
     CacheAction,
     CacheCommand,
@@ -21,23 +29,21 @@ from legato.runtime.messages import (
     CacheState,
     Cancel,
     Configure,
-    EndReason,
     EngineSettings,
     FromWorker,
     LearnedCosts,
     LoadFailed,
     Loading,
-    Logprobs,
-    ModelInfo,
     Ready,
     Report,
     SetBudgets,
     Submit,
 )
 from legato.runtime.process import WorkerProcess
+from legato.runtime.request_stream import Admitted, Ended, PromptRead, RequestStream, Token
 from legato.scheduling.costs import Coefficients
 from legato.scheduling.policies import PolicyName
-from legato.telemetry.attribution import Attribution, Stretch
+from legato.telemetry.attribution import Attribution
 from legato.telemetry.calls import Call
 from legato.telemetry.record import Origin
 from legato.telemetry.timeline import Timeline
@@ -54,10 +60,6 @@ SUBMIT_ATTEMPTS = 2
 """Workers that a queued request is given to before it fails with them."""
 
 
-class NotReadyError(LegatoError):
-    """No model is ready: it is being loaded, failed to load, or the server is stopping."""
-
-
 class QueueFullError(LegatoError):
     """As many requests wait as the settings allow."""
 
@@ -65,131 +67,6 @@ class QueueFullError(LegatoError):
         super().__init__(f"{waiting} requests are waiting already, the most that this server queues; try again later.")
         self.retry_after_s = retry_after_s
         """About when a place will be free."""
-
-
-# States of the engine
-
-
-@dataclass(frozen=True, slots=True)
-class LoadingState:
-    """The model is being loaded, for the first time or again after a crash."""
-
-    share: float
-    """0 to 1."""
-    reason: str | None = None
-    """Why it is loaded again."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyState:
-    """The model answers."""
-
-    model: ModelInfo
-    load_s: float
-    """Time that the library took to load it."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedState:
-    """The model cannot be loaded; nothing is tried again."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoppedState:
-    """The engine is stopping or has stopped."""
-
-
-EngineState = LoadingState | ReadyState | FailedState | StoppedState
-
-# Events of a request
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """The request has KV cells, for the first time or again; its prompt is being read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token of the answer."""
-
-    token: int
-    logprobs: Logprobs | None
-    stretch: Stretch | None = None
-    """What the engine did for it since the token before; None where calls are not recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class PromptRead:
-    """A part of the prompt was read; the request's timeline says how much."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The one last event of a request."""
-
-    reason: EndReason
-    error: str = ""
-    """What failed, a sentence."""
-
-
-Event = Admitted | PromptRead | Token | Ended
-
-
-class RequestStream:
-    """One submitted request: iterate over its events, inside a `with` that cancels it when left early."""
-
-    def __init__(self, client: EngineClient, submit: Submit, origin: Origin, timeline: Timeline) -> None:
-        self.submit = submit
-        """What the worker is told."""
-        self.origin = origin
-        """Who asked for what."""
-        self.timeline = timeline
-        """Filled in as the request goes on."""
-        self.attempts = 0
-        """Workers that it was given to."""
-        self.answering = False
-        """The engine has written a token of it, which may not have left yet."""
-        self._client = client
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._ended = False
-
-    @property
-    def started(self) -> bool:
-        """True once a worker has given it KV cells, whether it still has them or not."""
-        return self.timeline.admitted_s is not None
-
-    @property
-    def running(self) -> bool:
-        """True while it has KV cells; false while it waits for them, for the first time or again."""
-        return self.timeline.holds_cells
-
-    def put(self, event: Event) -> None:
-        """Deliver an event."""
-        self._events.put_nowait(event)
-
-    def __aiter__(self) -> RequestStream:
-        return self
-
-    async def __anext__(self) -> Event:
-        """The next event; the iteration ends after `Ended`."""
-        if self._ended:
-            raise StopAsyncIteration
-        event = await self._events.get()
-        self._ended = isinstance(event, Ended)
-        return event
-
-    def __enter__(self) -> RequestStream:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.cancel()
-
-    def cancel(self) -> None:
-        """Free its cells within one step; nothing happens if it has ended."""
-        self._client.cancel(self.submit.id)
 
 
 class EngineClient:
@@ -470,7 +347,7 @@ class EngineClient:
         )
         if self.active >= parallel or background:
             timeline.behind = [other.origin.id for other in self._requests.values()]
-        request = RequestStream(self, submit, origin, timeline)
+        request = RequestStream(submit, origin, timeline, self.cancel)
         # Sent before it is remembered: what can't be sent must not be waited for.
         self._send(request)
         self._requests[submit.id] = request
@@ -606,18 +483,3 @@ class EngineClient:
         for request in list(self._requests.values()):
             if request.started or request.attempts >= SUBMIT_ATTEMPTS:
                 self._end(request, Ended("failed", error))
-
-
-def describe(state: EngineState) -> str:
-    """What a person is told who asks for an answer in this state: a sentence."""
-    match state:
-        case LoadingState(share=share, reason=None):
-            return f"The model is being loaded ({share:.0%}); try again in a moment."
-        case LoadingState(reason=reason):
-            return f"The model is being loaded again after a failure: {reason}; try again in a moment."
-        case FailedState(reason=reason):
-            return f"No model is ready: {reason}"
-        case StoppedState():
-            return "The server is stopping and takes no new requests."
-        case ReadyState():
-            return "The model is ready."

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato import __version__
-from legato.runtime.client import FailedState, LoadingState, ReadyState, StoppedState
+from legato.runtime.engine_state import FailedState, LoadingState, ReadyState, StoppedState
 from legato.server import cache_api, openai_chat, openai_completions, pages, settings_api, telemetry_api
 from legato.server.access import AccessMiddleware, KeyRing, KnownHosts
 from legato.server.broadcast import Broadcast

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from legato.runtime.client import StoppedState
+from legato.runtime.engine_state import StoppedState
 from legato.server.recorder import running
 from legato.server.service import Service
 from legato.server.views import status_of, step_of

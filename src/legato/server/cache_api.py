@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from legato.runtime.client import NotReadyError
+from legato.runtime.engine_state import NotReadyError
 from legato.runtime.messages import CacheAction, CacheEntry, CacheReply
 from legato.server.clients import Clients
 from legato.server.errors import ApiError

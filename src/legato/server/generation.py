@@ -12,7 +12,8 @@ import msgspec
 
 from legato.engine.sampler import SamplingParameters
 from legato.engine.vocabulary import Tokens, Vocabulary
-from legato.runtime.client import Ended, EngineClient, PromptRead, Token
+from legato.runtime.client import EngineClient
+from legato.runtime.request_stream import Ended, PromptRead, Token
 from legato.server.errors import ApiError
 from legato.server.recorder import Recorder
 from legato.server.rereading import Rereading

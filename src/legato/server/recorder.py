@@ -8,7 +8,8 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from itertools import islice, takewhile
 
-from legato.runtime.client import EngineClient, LoadingState
+from legato.runtime.client import EngineClient
+from legato.runtime.engine_state import LoadingState
 from legato.telemetry.calls import Call
 from legato.telemetry.history import History
 from legato.telemetry.live import live_request

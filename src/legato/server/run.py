@@ -19,7 +19,7 @@ from legato.chat.template import read_template
 from legato.engine.choices import KvType
 from legato.errors import LegatoError
 from legato.models import LocalModel
-from legato.runtime.client import EngineState
+from legato.runtime.engine_state import EngineState
 from legato.runtime.messages import EngineSettings
 from legato.server.access import check_exposure
 from legato.server.app import create_app

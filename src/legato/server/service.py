@@ -22,13 +22,12 @@ from legato.chat.truncation import Window, turn_starts, turns_to_drop
 from legato.engine.model import Model
 from legato.engine.vocabulary import Tokens, Vocabulary
 from legato.errors import LegatoError
-from legato.runtime.client import (
-    EngineClient,
+from legato.runtime.client import EngineClient, QueueFullError
+from legato.runtime.engine_state import (
     EngineState,
     FailedState,
     LoadingState,
     NotReadyError,
-    QueueFullError,
     ReadyState,
     StoppedState,
     describe,
@@ -53,8 +52,6 @@ class Language:
     vocabulary: Vocabulary
     template: ChatTemplate | None
     bos_text: str
-    rereading: Rereading
-    """Compares prompts with earlier ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +116,8 @@ class Service:
         self._template_override = chat_template
         self._language: Language | None = None
         self._language_error: str | None = None
+        self._rereading: Rereading | None = None
+        """Compares prompts with earlier ones; made with the first request, for it needs the vocabulary."""
         self._loading: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
@@ -345,7 +344,8 @@ class Service:
         """
         for request in requests:
             self._check_length(len(request.prompt), param)
-        vocabulary, rereading = self.language.vocabulary, self.language.rereading
+        vocabulary = self.language.vocabulary
+        rereading = self._rereading = self._rereading or Rereading(vocabulary)
         generations: list[Generation] = []
         try:
             for request in requests:
@@ -396,7 +396,7 @@ def _read_language(path: Path, template_override: str | None) -> Language:
     source = model.chat_template if template_override is None else template_override
     template = ChatTemplate(source, bos_token=bos_text, eos_token=eos_text) if source else None
     # The model is kept by the vocabulary's handle for the life of the process.
-    return Language(vocabulary, template, bos_text, Rereading(vocabulary))
+    return Language(vocabulary, template, bos_text)
 
 
 def _chat_prompt(

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from legato.runtime.client import EngineClient, ReadyState
+from legato.runtime.client import EngineClient
+from legato.runtime.engine_state import ReadyState
 from legato.scheduling.policies import PolicyName
 from legato.server.clients import Clients
 from legato.server.errors import ApiError

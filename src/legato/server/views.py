@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from legato.runtime.client import LoadingState, ReadyState
+from legato.runtime.engine_state import LoadingState, ReadyState
 from legato.server.recorder import Recorder, running
 from legato.server.service import Service
 from legato.telemetry.calls import Call
