@@ -22,6 +22,7 @@ from legato.kv.cache import READ_AT_LEAST
 from legato.kv.disk import DiskStore
 from legato.kv.tokens import Tokens
 from legato.runtime import keeper as keeper_module
+from legato.runtime.disk_threads import DiskThreads
 from legato.runtime.keeper import Keeper, Limits
 from legato.runtime.messages import CacheAction, CacheEntry, Recalled
 from legato.scheduling.costs import Coefficients, CostModel
@@ -243,7 +244,7 @@ class Engine:
     def idle(self) -> None:
         """Do all that was put off, as a server does before it sleeps."""
         for _ in range(TENDINGS):
-            if not self.keeper.tend(math.inf):
+            if not self.keeper.tend_or_wait():
                 return
         raise AssertionError("an idle engine never sleeps")
 
@@ -679,6 +680,21 @@ def test_budgets_are_kept_when_somebody_waits_no_longer(folder: Path, how: str) 
         engine.scheduler[i].recall = None
         engine.step()
     engine.check_budgets()
+    engine.keeper.close()
+
+
+def test_no_disk_is_waited_for_longer_than_reading_takes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(folder)
+    first = engine.ask(LONG)
+    engine.restart()
+    monkeypatch.setattr(DiskThreads, "fetch", lambda *_anything: None)  # the disk hangs
+    i = engine.submit(joined(first.prompt, first.answer, run_of(900, 10)))
+    engine.step()
+    sequence = engine.scheduler[i]
+    assert sequence.recall is not None
+    monkeypatch.setattr(sequence.recall, "since_s", sequence.recall.since_s - sequence.recall.reading_s - 1)
+    engine.finish()
+    assert i not in [recalled.request for recalled in engine.recalled]
     engine.keeper.close()
 
 

@@ -46,7 +46,19 @@ def test_the_page_and_its_files_need_no_key_and_allow_nothing_foreign(app: FastA
 
 
 @pytest.mark.parametrize(
-    "path", ["", "nothing.js", "views", "../pages.py", "%2e%2e/pages.py", "..%2f..%2fsettings.py", "/etc/passwd"]
+    "path",
+    [
+        "",
+        "nothing.js",
+        "views",
+        "../pages.py",
+        "%2e%2e/pages.py",
+        "..%2f..%2fsettings.py",
+        "/etc/passwd",
+        "%00",
+        "main.js%00.css",
+        "x" * 5000,
+    ],
 )
 def test_no_other_file_is_served(app: FastAPI, path: str) -> None:
     async def calls(browser: httpx.AsyncClient) -> None:

@@ -132,6 +132,9 @@ class DiskThreads:
                     state = None
             except (DamagedEntryError, OSError) as error:
                 logger.warning("a remembered prompt could not be read from disk: %s", error)
+            except Exception:
+                # Too little memory, say. Somebody waits for an answer, and the next one for this thread.
+                logger.exception("a remembered prompt could not be read from disk")
             self._done.put(Fetched(entry, state, time.monotonic() - begun_s))
 
     def _write_all(self) -> None:
@@ -143,13 +146,17 @@ class DiskThreads:
                 job()
             except OSError as error:
                 logger.warning("the remembered prompts on disk could not be changed: %s", error)
+            except Exception:
+                logger.exception("the remembered prompts on disk could not be changed")
 
     def _write(self, entry: str, scope: str, tokens: Tokens, state: NDArray[np.uint8], reading_s: float) -> None:
+        done = Written(entry, None, "see above")
         try:
-            on_disk = self._store.write(scope, tokens, state, reading_s=reading_s, pause=self._pause)
-            self._done.put(Written(entry, on_disk))
+            done = Written(entry, self._store.write(scope, tokens, state, reading_s=reading_s, pause=self._pause))
         except OSError as error:
-            self._done.put(Written(entry, None, str(error)))
+            done = Written(entry, None, str(error))
+        finally:
+            self._done.put(done)  # whatever happened: as long as it counts as being written, nothing else is
 
     def _pause(self) -> None:
         if self._is_busy():

@@ -181,6 +181,10 @@ class Keeper:
                 if is_followed and slot.length < source.tokens:
                     continue
             elif self._must_be_fetched(source) and self._states.can_be_fetched(source.entry or ""):
+                recall = sequence.recall
+                if recall is not None and now_s - recall.since_s > recall.reading_s:
+                    sequence.recall = None  # no disk should take longer than reading
+                    self._let_go(sequence.id)
                 continue
             self._await_again(sequence, now_s)
 
@@ -335,23 +339,30 @@ class Keeper:
             room_s: How long that may take.
 
         Returns:
-            Whether there is more to do.
+            Whether anything was done: there may be more.
         """
         self._states.collect()
         if self._states.entries.budgets["memory"] and self._save_some(room_s):
             return True
-        if not self._states.is_writing:
-            return self._states.write_some()
-        if room_s == math.inf:
-            time.sleep(WRITING_LOOK_S)
+        return not self._states.is_writing and self._states.write_some()
+
+    def tend_or_wait(self) -> bool:
+        """While nobody needs the engine: do a bit of what can wait, or wait a moment for what is being written.
+
+        Returns:
+            Whether there is more to do, or to wait for.
+        """
+        if self.tend(math.inf):
             return True
-        return False
+        if self._states.is_writing:
+            time.sleep(WRITING_LOOK_S)
+        return self._states.is_writing
 
     def close(self) -> None:
         """Save and write what is not, if that takes only a moment."""
         until_s = time.monotonic() + CLOSING_S
         if self._states.has_disk:
-            while time.monotonic() < until_s and self.tend(math.inf):
+            while time.monotonic() < until_s and self.tend_or_wait():
                 pass
         self._states.close(max(0.0, until_s - time.monotonic()))
 

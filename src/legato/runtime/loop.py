@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Listing
@@ -156,7 +155,7 @@ class EngineLoop:
             self._calls_learned = 0
             self._mailbox.send(LearnedCosts(self._costs.coefficients))
         message = self._mailbox.receive(wait=False)
-        while message is None and self._keeper.tend(math.inf):
+        while message is None and self._keeper.tend_or_wait():
             message = self._mailbox.receive(wait=False)
         self._tell_cache()
         return message or self._mailbox.receive(wait=True)

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 State = NDArray[np.uint8]
 
+MOST_GIVEN_UP = 10_000
+"""Entries of which it is known that there was no room for them; beyond that they may be tried once more."""
 WORTH_WRITING_S = 0.5
 """Prefixes that are read faster than this are not kept on disk."""
 
@@ -181,7 +183,7 @@ class States:
         entry = self.entries.get(done.entry)
         if done.on_disk is None:
             logger.warning("a remembered prompt could not be written to disk: %s", done.error)
-            self._given_up["disk"].add(done.entry)
+            self._give_up(done.entry, "disk")
         elif entry is None:  # given up meanwhile
             self._disk.remove(done.entry)
         else:
@@ -208,9 +210,9 @@ class States:
         busy = self._busy()
         for entry in self.entries.shrink("memory", busy):
             self._in_memory.pop(entry.id, None)
-            self._given_up["memory"].add(entry.id)
+            self._give_up(entry.id, "memory")
         for entry in self.entries.shrink("disk", busy):
-            self._given_up["disk"].add(entry.id)
+            self._give_up(entry.id, "disk")
             if self._disk is not None:
                 self._disk.remove(entry.id)
 
@@ -225,6 +227,13 @@ class States:
             self.entries.budgets[place] = budget if place == "memory" else max(0, budget - self._others_bytes)
             self._given_up[place].clear()  # there may be room now
             self.shrink()
+
+    def _give_up(self, name: str, place: Place) -> None:
+        """Note that there was no room, or no way, to keep an entry in a place."""
+        given_up = self._given_up[place]
+        if len(given_up) >= MOST_GIVEN_UP:
+            given_up.clear()
+        given_up.add(name)
 
     def forget(self, entry: Entry) -> None:
         """Remove an entry everywhere."""

@@ -127,8 +127,9 @@ def main() -> None:
             sys.exit(1)
         try:
             loop.run()
-        finally:
+        except ServerGoneError:
             loop.close()
+            raise
     except ServerGoneError:
         sys.exit(0)
 
@@ -194,7 +195,6 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
         interruptible=reader is not None,
         costs=costs,
     )
-    mailbox.send(Ready(info, time.monotonic() - begun))
     cost_model = CostModel(costs)
     loop = EngineLoop(
         mailbox,
@@ -221,6 +221,7 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
     )
     if reader is not None:
         reader.context.set_abort(loop.at_node)
+    mailbox.send(Ready(info, time.monotonic() - begun))
     return loop
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import mimetypes
 from pathlib import Path
 from typing import Final
@@ -41,6 +42,12 @@ WRONG_KEY_PAUSE_S: Final = 0.5
 mimetypes.add_type("text/javascript", ".js")
 
 
+@functools.cache
+def _files() -> dict[str, Path]:
+    """The page's files by their paths in its folder. No other path is ever looked up, however it is spelled."""
+    return {file.relative_to(FOLDER).as_posix(): file for file in FOLDER.rglob("*") if file.is_file()}
+
+
 class Login(BaseModel):
     """Body of `POST /login`."""
 
@@ -58,9 +65,9 @@ async def page() -> Response:
 @router.get("/assets/{path:path}")
 async def asset(path: str) -> Response:
     """One of its files."""
-    file = (FOLDER / path).resolve()
-    if not file.is_relative_to(FOLDER.resolve()) or not file.is_file():
-        raise ApiError(404, f"There is no file {path!r} here.", code="not_found")
+    file = _files().get(path)
+    if file is None:
+        raise ApiError(404, f"There is no file {path[:100]!r} here.", code="not_found")
     return FileResponse(file, headers=HEADERS)
 
 
