@@ -12,7 +12,7 @@ def main() -> None:
     save("overhead", overhead.measure(15, 120))
     save("telemetry", [*telemetry.measure(15, 120), telemetry.cost()])
     save("agreement", agreement.measure(200))
-    scheduling.measure(["reading", "groups", "ways", "attention", "alone", "background", "planning"], 2)
+    scheduling.measure(["reading", "converted", "groups", "ways", "attention", "alone", "background", "planning"], 2)
     cache.measure(["again", "turns", "together", "beside", "same", "clock", "lookup", "keeping"], 1)
     dashboard.measure(["cost", "paint", "day"], 7)
     peers.measure(["solo", "interference", "cache"], 3)

@@ -38,8 +38,8 @@ class Stream:
         return self.times_s[0] - self.sent_s
 
     def events(self) -> list[Any]:
-        """All events, parsed after the run."""
-        lines = self.data.decode().splitlines()
+        """All whole events, parsed after the run."""
+        lines = self.data[: self.data.rfind(b"\n") + 1].decode().splitlines()
         return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 

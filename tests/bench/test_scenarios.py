@@ -12,6 +12,7 @@ from legato.bench.scenarios import Cache, Crowd, Interference, Scenario, Solo, T
 from legato.bench.scenarios.trace import Arrival
 from tests.bench.conftest import FakeFactory, target_of
 from tests.bench.fake_server import FakeServer
+from tests.support.waiting import wait_until
 
 
 @dataclass
@@ -83,7 +84,7 @@ def test_interference(fake: FakeFactory) -> None:
         assert (document.answer_tokens, question.answer_tokens) == (5, 5)
         assert document.depth == 300
     assert run.notes == []
-    assert server.gone >= 2, "the chats' connections were closed"
+    wait_until(lambda: server.gone >= 2, "the chats' connections are closed")
     assert_all_prompts_differ_from_the_first_word(server)
 
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.cores import core_each
+
 TIMEOUT_S = 60
 
 
@@ -24,6 +26,7 @@ def run_legato(
         # Wide and without colours, so that tables and usage texts are not wrapped in the middle of words.
         env={
             **os.environ,
+            **core_each(),
             "COLUMNS": "200",
             "NO_COLOR": "1",
             "LEGATO_HISTORY": "off",

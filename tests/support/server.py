@@ -17,6 +17,8 @@ import httpx
 import openai
 import psutil
 
+from tests.support.cores import core_each
+
 READY_TIMEOUT_S = 60
 
 
@@ -33,7 +35,8 @@ class LegatoProcess:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._command = [sys.executable, "-m", "legato", "serve", *arguments, "--port", str(self.port)]
-        self._environment = {**os.environ, "LEGATO_HISTORY": "off", "LEGATO_CACHE_DISK_MIB": "0", **(environment or {})}
+        usual = {"LEGATO_HISTORY": "off", "LEGATO_CACHE_DISK_MIB": "0", **core_each()}
+        self._environment = {**os.environ, **usual, **(environment or {})}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._process: subprocess.Popen[bytes] | None = None
 

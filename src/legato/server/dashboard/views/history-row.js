@@ -3,13 +3,15 @@
 
 import { h } from "../dom.js";
 import { phaseBar } from "./phase-bar.js";
+import { verdictLine } from "./verdict-words.js";
 
 /**
  * @param {Record<string, any>} request One of `requests` of `GET /api/requests`.
  * @param {{t: Function, format: Record<string, Function>}} app
  * @returns {HTMLElement}
  */
-export function requestRow(request, { t, format }) {
+export function requestRow(request, app) {
+  const { t, format } = app;
   const at = new Date(request.arrived_at * 1000);
   const read = Math.max(0, request.prompt_tokens - request.cached_tokens);
   const link = h(
@@ -30,8 +32,7 @@ export function requestRow(request, { t, format }) {
     cell(t("history.first_token"), "num", format.ms(request.ttft_ms)),
     cell(t("history.longest_gap"), request.stalls > 0 ? "num stalled" : "num", gap(request, t, format)),
     cell(t("history.whole"), "num whole", format.ms(request.total_ms), phaseBar(request)),
-    // The server's own sentence, in English whatever the page's language.
-    cell(t("history.verdict"), "verdict", ended ?? "", h("span", { lang: "en" }, request.verdict)),
+    cell(t("history.verdict"), "verdict", ended ?? "", h("span", {}, verdictLine(request, app))),
   );
 }
 

@@ -5,6 +5,7 @@ import { attribute, clear, h, text } from "../dom.js";
 import { drawRhythm } from "./now-rhythm.js";
 import { PAUSE, capital, name, timeLeft } from "./now-sentence.js";
 import { PHASES } from "./now-tracker.js";
+import { verdictLine } from "./verdict-words.js";
 
 /** A lane and what stands in it. */
 export class Lane {
@@ -87,7 +88,7 @@ export class Lane {
     if (summary) {
       const figures = t("now.ended_figures", { count: summary.answer_tokens, total: format.ms(summary.total_ms) });
       this._detail.append(
-        h("p", { lang: "en" }, summary.verdict),
+        h("p", {}, verdictLine(summary, this._app)),
         h("p", { class: "small muted" }, `${figures} `, h("a", { href: `#history/${summary.id}` }, t("now.details"))),
       );
     }

@@ -6,6 +6,7 @@ import { copyText } from "./copy.js";
 import { PHASES, phaseBar } from "./phase-bar.js";
 import { causeList } from "./request-causes.js";
 import { overTime } from "./request-time.js";
+import { verdictText } from "./verdict-words.js";
 
 /**
  * @param {HTMLElement} root
@@ -74,23 +75,6 @@ export function mount(root, app, list = { back: () => "history" }) {
 
   /** @param {any} record @param {any} verdict */
   function head(record, verdict) {
-    const [first, ...rest] = verdict.sentences;
-    const told = [];
-    // The server's sentences are English; a reader of another language gets the gist in it first.
-    if (document.documentElement.lang.startsWith("en")) {
-      told.push(h("p", { class: "sentence" }, first));
-    } else {
-      told.push(h("p", { class: "sentence" }, gist(record.timings)), h("p", { lang: "en" }, first));
-    }
-    if (rest.length) {
-      told.push(
-        h(
-          "ul",
-          { class: "request-rest", lang: "en" },
-          rest.map((/** @type {string} */ one) => h("li", {}, one)),
-        ),
-      );
-    }
     return h(
       "section",
       { class: "card stack" },
@@ -99,7 +83,7 @@ export function mount(root, app, list = { back: () => "history" }) {
         {},
         t("request.title", { who: record.client ?? t("request.somebody"), time: format.time(record.arrived_at) }),
       ),
-      ...told,
+      ...verdictText(record.timings, verdict, app),
       h(
         "div",
         { class: "row small" },
@@ -110,16 +94,6 @@ export function mount(root, app, list = { back: () => "history" }) {
       ),
       record.error && h("p", { class: "notice bad", lang: "en" }, record.error),
     );
-  }
-
-  /** @param {any} timings */
-  function gist(timings) {
-    const longest = PHASES.reduce((a, b) => (timings[b.field] > timings[a.field] ? b : a));
-    return t("request.gist", {
-      phase: t(`request.phase_${longest.name}`),
-      time: format.ms(timings[longest.field]),
-      total: format.ms(timings.total_ms),
-    });
   }
 
   /** @param {any} record */
