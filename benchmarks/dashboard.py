@@ -185,6 +185,10 @@ class SimulatedDay:
         async def live() -> Response:
             return StreamingResponse(self._events(), media_type="text/event-stream")
 
+        @self.app.get("/login")
+        async def login() -> dict[str, bool]:
+            return {"needed": False}
+
         # After its own: of two routes to one path the first is taken.
         self.app.include_router(pages.router)
 

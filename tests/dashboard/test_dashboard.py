@@ -11,6 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
+from legato.telemetry.advice import ADVICE
 from tests.conftest import ServerFactory
 from tests.dashboard.conftest import PHONE
 from tests.support.server import LegatoProcess
@@ -194,6 +195,20 @@ def test_all_languages_say_everything(home: LegatoProcess, visit: Any) -> None:
     }
     assert len(alike["en"]) > 100
     assert alike["en"] == alike["es"] == alike["sv"]
+    advice = page.evaluate("async () => (await import('/assets/languages/en.js')).default.request")
+    assert {code: advice[f"advice_{code}"] for code in ADVICE} == ADVICE, "the page's advice is the server's"
+
+
+@pytest.mark.parametrize(("language", "gist"), [("es", "La mayor parte del tiempo"), ("sv", "Den mesta tiden")])
+def test_what_a_wait_was_is_said_in_each_language(home: LegatoProcess, visit: Any, language: str, gist: str) -> None:
+    answer = complete(home, f"What it was in {language}", 5)
+    page = visit(locale=LANGUAGES[language]).open(home.url, "history")
+    expect(page.locator("#view-history tbody tr").first.locator(".verdict")).to_contain_text(gist)
+    page.goto(f"{home.url}/#history/{answer['id']}")
+    expect(page.locator("#view-history .sentence")).to_contain_text(gist)
+    page.locator("#view-history summary").first.click()
+    said = httpx.get(f"{home.url}/api/requests/{answer['id']}").json()["verdict"]["sentences"][0]
+    expect(page.locator("#view-history details [lang=en]").first).to_contain_text(said)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -246,6 +261,8 @@ def test_a_key_is_asked_for_and_kept_nowhere(serve: ServerFactory, visit: Any) -
     visitor = visit()
     page = visitor.page
     page.goto(server.url)
+    expect(page.locator("#login-key")).to_be_visible()
+    assert visitor.complaints == [], "nothing was asked that would be refused"
     page.fill("#login-key", "wrong")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("not known")

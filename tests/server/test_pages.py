@@ -76,12 +76,14 @@ def test_every_file_of_the_folder_is_one_that_browsers_load() -> None:
 def test_a_key_is_shown_once_and_a_session_stands_for_it(app: FastAPI, key: str, name: str | None) -> None:
     async def calls(browser: httpx.AsyncClient) -> None:
         assert (await browser.get("/api/settings")).status_code == 401
+        assert (await browser.get("/login")).json() == {"needed": True}
         response = await browser.post("/login", json={"key": key})
         assert response.status_code == 204
         cookie = response.headers["set-cookie"]
         assert key not in cookie
         assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
         assert (await browser.get("/api/settings")).status_code == 200
+        assert (await browser.get("/login")).json() == {"needed": False}
         # What it may do is what the key may.
         changed = await browser.patch("/api/settings", json={"gap_target_ms": 50})
         assert changed.status_code == (200 if name == "ana" else 403)

@@ -87,6 +87,15 @@ async def live(request: Request) -> Response:
     return EventStream(broadcast.watch(hello))
 
 
+@router.get("/login")
+async def login_needed(request: Request) -> dict[str, bool]:
+    """Whether the page has to ask for a key, so that it need not be refused to find out."""
+    ring: KeyRing = request.app.state.key_ring
+    sessions: Sessions = request.app.state.sessions
+    has_session, _ = sessions.client(request.cookies.get(COOKIE, ""))
+    return {"needed": bool(ring) and not has_session}
+
+
 @router.post("/login")
 async def login(request: Request, body: Login) -> Response:
     """Show a key, and get a session for it."""

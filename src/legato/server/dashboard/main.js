@@ -174,11 +174,22 @@ function showLogin() {
   login.mount(root, app).show();
 }
 
+async function start() {
+  // A server that can't be reached is tried again by whoever follows it.
+  const { needed } = await api.get("/login").catch(() => ({ needed: false }));
+  if (needed) {
+    showLogin();
+    route();
+    return;
+  }
+  route();
+  await follow(store, api);
+}
+
 translateFrame();
 buildSwitches();
 buildTabs();
 showConnection();
 store.on("connection", () => (showConnection(), showWho()));
 store.on("status", showWho);
-route();
-follow(store, api).catch(console.error);
+start().catch(console.error);
