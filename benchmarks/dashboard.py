@@ -35,8 +35,16 @@ from legato.server import pages
 PAGES = 3
 TOKENS = 150
 DAY_S = 86_400
-FASTER = 600
+FASTER = 400
 """How much faster a simulated day goes: its events, and the page's clock."""
+TICK_S = 4
+"""Simulated time between two groups of events: 10 ms of real time."""
+STEPS_A_S = 5
+"""Steps of the engine, and tokens of each answer, in a simulated second."""
+ANSWER_S = 20
+"""How long each of three simulated answers at a time takes, and how often one begins."""
+MOST_LATE_S = 30.0
+"""Simulated time by which events may lag behind the page's clock, which keeps a minute of them."""
 CLOCK = f"const begin = Date.now(), now = Date.now; Date.now = () => begin + (now.call(Date) - begin) * {FASTER};"
 LOOKS = 5
 """How often the heap is measured in a simulated day."""
@@ -168,17 +176,20 @@ def day(_model: Path, _rounds: int) -> list[Figure]:
             figure(f"heap after {24 * share:.0f} hours", [heap], "MiB")
             for share, heap in zip(shares, heaps, strict=True)
         ),
+        figure("events behind the page's clock, at most", [simulated.late_s], "s", f"< {MOST_LATE_S:.0f}"),
         figure("elements of the page at the end, over those after the first look", [nodes[-1] / nodes[0]], ""),
         figure("heap at the end over that after the first look", [heaps[-1] / heaps[0]], "", "about 1"),
     ]
 
 
 class SimulatedDay:
-    """A server that tells a day's events: three answers at a time, a new one every twenty seconds."""
+    """A server that tells a day's events: three answers at a time, a new one every 20 s."""
 
     def __init__(self) -> None:
         self.second = 0
         """How far the day is."""
+        self.late_s = 0.0
+        """Simulated time by which events lagged behind the page's clock at most."""
         self.app = FastAPI()
 
         @self.app.get("/api/live")
@@ -197,17 +208,22 @@ class SimulatedDay:
         hello = {"server": "a day", "now": begun, "version": "0", "model": "model", "client": None, "admin": True}
         yield event("hello", hello | {"keys": False})
         yield event("status", STATUS)
-        for self.second in range(DAY_S):
-            await asyncio.sleep(max(0.0, begun + self.second / FASTER - time.time()))
-            ids = [f"request-{self.second // 20 + i}" for i in range(3)]
-            yield event("gaps", {one: [20.0] * 25 for one in ids})
-            changed = [live_request(one, self.second % 20) for one in ids]
-            gone = [f"request-{self.second // 20 - 1}"] if self.second % 20 == 0 else []
+        for self.second in range(0, DAY_S + 1, TICK_S):
+            ahead_s = begun + self.second / FASTER - time.time()
+            self.late_s = max(self.late_s, -ahead_s * FASTER)
+            await asyncio.sleep(max(0.0, ahead_s))
+            number = self.second // ANSWER_S
+            ids = [f"request-{number + i}" for i in range(3)]
+            tokens = TICK_S * STEPS_A_S
+            yield event("gaps", {one: [200.0] * tokens for one in ids})
+            is_new = self.second % ANSWER_S == 0
+            changed = [live_request(one, STEPS_A_S * (self.second % ANSWER_S)) for one in ids]
+            gone = [f"request-{number - 1}"] if is_new else []
             yield event("requests", {"changed": changed, "gone": gone})
-            steps = [step(25 * self.second + i, begun + self.second + i / 25, ids) for i in range(25)]
-            yield event("steps", {"steps": steps})
+            first, at = STEPS_A_S * self.second, begun + self.second
+            yield event("steps", {"steps": [step(first + i, at + i / STEPS_A_S, ids) for i in range(tokens)]})
             if gone:
-                yield event("ended", {"requests": [ended(gone[0], begun + self.second)]})
+                yield event("ended", {"requests": [ended(gone[0], at)]})
 
 
 def event(kind: str, data: Any) -> bytes:
@@ -226,12 +242,12 @@ def live_request(name: str, tokens: int) -> dict[str, Any]:
         "prompt_tokens": 100,
         "cached_tokens": 0,
         "read_tokens": 100,
-        "answer_tokens": 25 * tokens,
+        "answer_tokens": tokens,
         "prefill_left_ms": None,
         "ahead": 0,
-        "decode_tokens_per_second": 25,
-        "gap_ms": 40,
-        "gap_max_ms": 60,
+        "decode_tokens_per_second": STEPS_A_S,
+        "gap_ms": 200,
+        "gap_max_ms": 200,
         "service_tier": "default",
         "preemptions": 0,
         "gap_target_ms": 100,
