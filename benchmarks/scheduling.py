@@ -17,14 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import numpy as np
 
 from benchmarks.http_stream import Stream, run
 from benchmarks.prompts import Prompts
 from benchmarks.report import Figure, save
 from benchmarks.servers import Target, legato, llama_server, running
 from legato.bench.scenarios.trace import load_trace
+from legato.engine.batch import Batch
+from legato.engine.choices import FlashAttention
+from legato.engine.context import Context, ContextSettings
+from legato.engine.model import Model
 from legato.engine.quantize import convert
 from legato.models import default_store
+from legato.runtime.sizing import default_threads
 from legato.scheduling.adaptive import Adaptive
 from legato.scheduling.costs import Coefficients, CostModel
 from legato.scheduling.state import Sequence as Request
@@ -231,6 +237,27 @@ def attention(bench: Bench) -> list[Figure]:
     return figures
 
 
+def chunks(bench: Bench) -> list[Figure]:
+    """The bare library reads 6,000 tokens: FlashAttention off and on, in chunks of several sizes, turn by turn."""
+    model = Model(bench.model)
+    tokens = np.array(bench.prompts.tokens(bench.seed, DOCUMENT), dtype=np.int32)
+    times: dict[tuple[FlashAttention, int], list[float]] = {}
+    cases: list[tuple[FlashAttention, int]] = [("on", 512), ("off", 64), ("on", 128), ("off", 512), ("off", 128)]
+    for _ in range(bench.rounds):
+        for attention, size in cases:
+            threads = default_threads()
+            context = Context(model, ContextSettings(1, 8192, size, threads, threads, flash_attention=attention))
+            batch = Batch(size)
+            begun = time.perf_counter()
+            for start in range(0, DOCUMENT, size):
+                batch.clear()
+                batch.add(0, tokens[start : start + size], start, want_logits=False)
+                context.evaluate(batch)
+            times.setdefault((attention, size), []).append(time.perf_counter() - begun)
+            context.close()
+    return [figure(f"FlashAttention {attention}, chunks of {n}", found, "s") for (attention, n), found in times.items()]
+
+
 def alone(bench: Bench) -> list[Figure]:
     """A document where nobody writes: the default's chunks against fixed ones."""
     targets = [
@@ -418,6 +445,7 @@ CASES: dict[str, Callable[[Bench], list[Figure]]] = {
     "groups": groups,
     "ways": ways,
     "attention": attention,
+    "chunks": chunks,
     "alone": alone,
     "background": background,
     "trace": trace,
