@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -39,8 +39,13 @@ def answering(
     with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=200) as response:
         lines = response.iter_lines()
         next(lines)
-        reader = threading.Thread(target=lambda: [None for _ in lines], daemon=True)
-        reader.start()
+
+        def read() -> None:
+            with suppress(httpx.HTTPError):  # the end of this function closes the connection
+                for _ in lines:
+                    pass
+
+        threading.Thread(target=read, daemon=True).start()
         yield
 
 

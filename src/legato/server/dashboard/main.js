@@ -123,11 +123,22 @@ function route() {
   open = name;
   const tab = /** @type {any} */ (tabs.get(name));
   tab.link.setAttribute("aria-current", "page");
-  tab.link.scrollIntoView?.({ block: "nearest", inline: "nearest" });
+  bringIntoSight(tab.link);
   // Shown first: drawings ask how wide they are.
   tab.section.hidden = false;
   tab.views ??= TABS[/** @type {keyof TABS} */ (name)].map((view) => mountIn(tab.section, view));
   tab.views.forEach((/** @type {any} */ view) => view.show());
+}
+
+/**
+ * Scroll the row of tabs, where it is wider than the screen. Not by `scrollIntoView`, from where the Tab key would go on.
+ * @param {HTMLElement} link
+ */
+function bringIntoSight(link) {
+  const row = find("tabs");
+  const wanted = link.getBoundingClientRect();
+  const shown = row.getBoundingClientRect();
+  row.scrollLeft += Math.min(0, wanted.left - shown.left) + Math.max(0, wanted.right - shown.right);
 }
 
 /**
