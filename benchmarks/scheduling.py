@@ -238,10 +238,14 @@ def attention(bench: Bench) -> list[Figure]:
 
 
 def chunks(bench: Bench) -> list[Figure]:
-    """The bare library reads 6,000 tokens: FlashAttention off and on, in chunks of several sizes, turn by turn."""
+    """The bare library reads 6,000 tokens: FlashAttention off and on, in chunks of several sizes, turn by turn.
+
+    And the longest of its operations in the last chunk: reading can't be interrupted within one.
+    """
     model = Model(bench.model)
     tokens = np.array(bench.prompts.tokens(bench.seed, DOCUMENT), dtype=np.int32)
     times: dict[tuple[FlashAttention, int], list[float]] = {}
+    longest: dict[tuple[FlashAttention, int], list[float]] = {}
     cases: list[tuple[FlashAttention, int]] = [("on", 512), ("off", 64), ("on", 128), ("off", 512), ("off", 128)]
     for _ in range(bench.rounds):
         for attention, size in cases:
@@ -254,8 +258,26 @@ def chunks(bench: Bench) -> list[Figure]:
                 batch.add(0, tokens[start : start + size], start, want_logits=False)
                 context.evaluate(batch)
             times.setdefault((attention, size), []).append(time.perf_counter() - begun)
+            context.remove(0, start)
+            longest.setdefault((attention, size), []).append(1000 * longest_operation_s(context, batch))
             context.close()
-    return [figure(f"FlashAttention {attention}, chunks of {n}", found, "s") for (attention, n), found in times.items()]
+    return [
+        *(figure(f"FlashAttention {attention}, chunks of {n}", found, "s") for (attention, n), found in times.items()),
+        *(figure(f"FlashAttention {a}, chunks of {n}: longest operation", ms, "ms") for (a, n), ms in longest.items()),
+    ]
+
+
+def longest_operation_s(context: Context, batch: Batch) -> float:
+    """The longest time between two of the library's questions whether to go on, while it evaluates a batch."""
+    asked_s = [time.perf_counter()]
+
+    def ask() -> bool:
+        asked_s.append(time.perf_counter())
+        return False
+
+    context.set_abort(ask)
+    context.evaluate(batch)
+    return max(b - a for a, b in itertools.pairwise(asked_s))
 
 
 def alone(bench: Bench) -> list[Figure]:
