@@ -240,16 +240,15 @@ def attention(bench: Bench) -> list[Figure]:
 def chunks(bench: Bench) -> list[Figure]:
     """The bare library reads 6,000 tokens: FlashAttention off and on, in chunks of several sizes, turn by turn.
 
-    And the longest of its operations in the last chunk: reading can't be interrupted within one.
+    And the longest of its operations in a chunk at their end: reading can't be interrupted within one.
     """
-    model = Model(bench.model)
+    model, threads = Model(bench.model), default_threads()
     tokens = np.array(bench.prompts.tokens(bench.seed, DOCUMENT), dtype=np.int32)
     times: dict[tuple[FlashAttention, int], list[float]] = {}
     longest: dict[tuple[FlashAttention, int], list[float]] = {}
     cases: list[tuple[FlashAttention, int]] = [("on", 512), ("off", 64), ("on", 128), ("off", 512), ("off", 128)]
     for _ in range(bench.rounds):
         for attention, size in cases:
-            threads = default_threads()
             context = Context(model, ContextSettings(1, 8192, size, threads, threads, flash_attention=attention))
             batch = Batch(size)
             begun = time.perf_counter()
@@ -258,7 +257,9 @@ def chunks(bench: Bench) -> list[Figure]:
                 batch.add(0, tokens[start : start + size], start, want_logits=False)
                 context.evaluate(batch)
             times.setdefault((attention, size), []).append(time.perf_counter() - begun)
-            context.remove(0, start)
+            context.remove(0, DOCUMENT - size)
+            batch.clear()
+            batch.add(0, tokens[-size:], DOCUMENT - size, want_logits=False)
             longest.setdefault((attention, size), []).append(1000 * longest_operation_s(context, batch))
             context.close()
     return [
