@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from legato.engine.sampler import SamplingParameters
+from legato.runtime.client import EngineClient
+from legato.runtime.messages import Submit
+from legato.runtime.request_stream import RequestStream
 from legato.server import broadcast
 from legato.server.broadcast import Broadcast
 from legato.server.service import Service
@@ -93,6 +97,28 @@ def test_whoever_comes_between_two_looks_is_told_everything_once(monkeypatch: py
         for page in (first, second):
             assert [step["number"] for step in (await next_of(page, "steps"))["steps"]] == [1]
             assert [one["id"] for one in (await next_of(page, "ended"))["requests"]] == ["new"]
+
+    asyncio.run(play())
+
+
+def test_an_answer_that_is_silent_beyond_its_target_is_told_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the server knows: a page that waits for news cannot tell late news from a late token."""
+    now_s = time.monotonic()
+
+    def request(name: str, number: int, silent_s: float | None, target_s: float) -> RequestStream:
+        times = [] if silent_s is None else [now_s - silent_s]
+        timeline = Timeline(now_s - 60, admitted_s=now_s - 59, token_times_s=times, gap_target_s=target_s)
+        submit = Submit(number, b"", 9, SamplingParameters())
+        return RequestStream(submit, Origin(name, "chat"), timeline, lambda _: None)
+
+    requests = [request("late", 1, 8, 5), request("in time", 2, 8, 50), request("reads", 3, None, 5)]
+    monkeypatch.setattr(EngineClient, "requests", requests)
+
+    async def play() -> None:
+        told, _ = made()
+        silent = await next_of(told.watch({}), "silent")
+        assert list(silent) == ["late"]
+        assert 8_000 <= silent["late"] < 60_000
 
     asyncio.run(play())
 

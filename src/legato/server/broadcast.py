@@ -136,6 +136,8 @@ class Broadcast:
         events: list[bytes] = []
         if gaps := self._new_gaps():
             events.append(_event("gaps", gaps))
+        if silent := self._silent():
+            events.append(_event("silent", silent))
         changed, gone = self._changed_requests()
         if changed or gone:
             events.append(_event("requests", {"changed": changed, "gone": gone}))
@@ -173,6 +175,19 @@ class Broadcast:
                 gaps[request.origin.id] = new
         self._told_tokens = told
         return gaps
+
+    def _silent(self) -> dict[str, float]:
+        """By request, for how long no token of its answer has come, ms: of those that wait beyond their gap target.
+
+        A page cannot know: how late the news come tells nothing of the answer.
+        """
+        now_s = time.monotonic()
+        silent: dict[str, float] = {}
+        for request in self._service.engine.requests:
+            timeline = request.timeline
+            if timeline.token_times_s and (wait_s := now_s - timeline.token_times_s[-1]) > timeline.stall_from_s:
+                silent[request.origin.id] = round(wait_s * 1000, 1)
+        return silent
 
 
 def _ageless(one: LiveRequest) -> LiveRequest:

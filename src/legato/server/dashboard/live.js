@@ -12,7 +12,7 @@ const RETRIES_MS = [1000, 2000, 4000, 8000];
 /** How long the page says that the server was restarted. */
 const RESTARTED_MS = 5000;
 
-/** @typedef {"status" | "requests" | "steps" | "ended" | "gaps" | "connection"} Kind */
+/** @typedef {"status" | "requests" | "steps" | "ended" | "gaps" | "silent" | "connection"} Kind */
 
 /** The latest that is known. Views read it, and are told of changes. */
 export class Store {
@@ -67,8 +67,8 @@ export class Store {
       this._tell("status", data);
     } else if (name === "requests") {
       this._takeRequests(data);
-    } else if (name === "gaps") {
-      this._tell("gaps", data);
+    } else if (name === "gaps" || name === "silent") {
+      this._tell(name, data);
     } else if (name === "steps") {
       this._takeSteps(data.steps);
       this._tell("steps", data);

@@ -8,8 +8,6 @@ export const MOST_GAPS = 80;
 const RECENT_S = 3;
 /** Over how long the reading rate is taken, s. */
 const RATE_S = 5;
-/** News come four times a second: silence is a pause only beyond that. */
-const NEWS_MS = 300;
 
 /** One request, as the page has seen it. */
 export class Track {
@@ -25,7 +23,8 @@ export class Track {
     this.request = request;
     this._phase = request.phase;
     this._since_s = request.begun_at;
-    this._last_token_s = now_s;
+    /** For how long no token has come, as the server said last, ms; 0 while they come in time. */
+    this._silent_ms = 0;
     /** @type {{at_s: number, ms: number}[]} */
     this._recent = [];
     /** @type {{at_s: number, read: number}[]} */
@@ -48,10 +47,6 @@ export class Track {
       this.phases[this._phase] += Math.max(0, now_s - this._since_s) * 1000;
       this._phase = request.phase;
       this._since_s = now_s;
-      this._last_token_s = now_s;
-    }
-    if (request.answer_tokens !== this.request.answer_tokens) {
-      this._last_token_s = now_s;
     }
     if (request.phase === "prefill" && this._reads.at(-1)?.read !== request.read_tokens) {
       this._reads = this._reads.filter((one) => one.at_s > now_s - RATE_S);
@@ -68,7 +63,12 @@ export class Track {
     this.gaps = [...this.gaps, ...gaps].slice(-MOST_GAPS);
     this._recent = this._recent.filter((one) => one.at_s > now_s - RECENT_S);
     this._recent.push({ at_s: now_s, ms: Math.max(...gaps) });
-    this._last_token_s = now_s;
+    this._silent_ms = 0;
+  }
+
+  /** @param {number} ms For how long no token has come. */
+  setSilent(ms) {
+    this._silent_ms = ms;
   }
 
   /**
@@ -87,9 +87,8 @@ export class Track {
     if (this.request.phase !== "decode") {
       return 0;
     }
-    const silent = (now_s - this._last_token_s) * 1000;
     const recent = this._recent.filter((one) => one.at_s > now_s - RECENT_S).map((one) => one.ms);
-    return Math.max(0, silent > NEWS_MS ? silent : 0, ...recent);
+    return Math.max(this._silent_ms, ...recent);
   }
 
   /** Prompt tokens a second over the last seconds; null before there are two readings. */

@@ -123,6 +123,13 @@ export function mount(root, app) {
     }
   }
 
+  /** @param {string} _kind @param {Record<string, number>} silent */
+  function takeSilent(_kind, silent) {
+    for (const [id, ms] of Object.entries(silent)) {
+      tracks.get(id)?.setSilent(ms);
+    }
+  }
+
   /** @param {string} _kind @param {{requests: any[]}} ended */
   function takeEnded(_kind, ended) {
     for (const summary of ended.requests) {
@@ -205,6 +212,7 @@ export function mount(root, app) {
 
   store.on("requests", takeRequests);
   store.on("gaps", takeGaps);
+  store.on("silent", takeSilent);
   store.on("ended", takeEnded);
   store.on("connection", takeConnection);
   document.addEventListener("themechange", () => lanes.forEach((lane) => (lane.isDirty = true)));
