@@ -73,5 +73,6 @@ export function createPanel(app, nameOf, closed) {
       link.hidden = store.requests.has(stall.id);
     },
     close: hide,
+    isOpen: () => !box.hidden,
   };
 }

@@ -201,8 +201,9 @@ export function mount(root, app) {
       cursor = stalls[event.key === "Home" ? 0 : stalls.length - 1] ?? null;
     } else if ((event.key === "Enter" || event.key === " ") && cursor) {
       panel.open(cursor);
+    } else if (event.key === "Escape" && panel.isOpen()) {
+      panel.close(); // the reader goes on from there to the next one
     } else if (event.key === "Escape") {
-      panel.close();
       cursor = null;
     } else {
       return;
