@@ -259,7 +259,7 @@ def test_a_token_that_has_not_left_yet_is_a_first_token_all_the_same(workers: Fa
     play(workers, script)
 
 
-def test_the_highest_target_that_was_possible_is_kept_with_how_many_wrote(workers: FakeWorkers) -> None:
+def test_the_highest_target_that_was_possible_is_told_with_how_many_wrote(workers: FakeWorkers) -> None:
     async def script(client: EngineClient, worker: FakeWorker) -> None:
         mine, other = submit(client), submit(client)
         engine = Engine(worker, mine, other)
@@ -268,7 +268,7 @@ def test_the_highest_target_that_was_possible_is_kept_with_how_many_wrote(worker
         engine.read(other, 0, 3, last=True)
         worker.tell(Report(engine.now_s, raised=[(1, 0.14), (99, 1.0)]))
         worker.tell(Report(engine.now_s, raised=[(1, 0.12)]))
-        assert mine.timeline.raised_gap_target_s == 0.14
+        assert mine.timeline.raised_gap_target_s == 0.12
         assert other.timeline.raised_gap_target_s is None
         engine.now_s += 0.1
         engine.decode(mine, took_s=0.03)

@@ -13,7 +13,9 @@ import openai
 import pytest
 
 from tests.support.asking import MODEL
+from tests.support.raw import raw_post
 from tests.support.server import LegatoProcess
+from tests.support.waiting import wait_until
 
 BOOK = "It was a dark night, and the rain fell on the roofs of the old town by the river. " * 30
 """More than 500 tokens: some seconds."""
@@ -89,6 +91,21 @@ def test_each_token_of_a_book_is_read_once(steady: LegatoProcess) -> None:
         assert chunk["start"] == end
         end += chunk["tokens"]
     assert end == book.usage.prompt_tokens
+
+
+def test_a_raised_target_falls_when_the_book_is_read(steady: LegatoProcess) -> None:
+    """Steps beside a book take longer than those without: what was possible then is not what counts afterwards."""
+
+    def target_ms() -> float:
+        writing = [r for r in httpx.get(f"{steady.url}/api/requests").json()["running"] if r["phase"] == "decode"]
+        return float(writing[0]["gap_target_ms"]) if writing else 0.0
+
+    body = {"prompt": "Once upon a time", "max_tokens": 3000, "ignore_eos": True, "gap_target_ms": 1, "stream": True}
+    with raw_post(steady, "/v1/completions", body):
+        alone_ms = wait_until(lambda: target_ms() > 1 and target_ms(), "the target is raised to what a token takes")
+        with raw_post(steady, "/v1/completions", {"prompt": BOOK, "max_tokens": 1}):
+            beside_ms = wait_until(lambda: target_ms() > 1.2 * alone_ms and target_ms(), "it is raised further")
+        wait_until(lambda: 1 < target_ms() < beside_ms / 1.1, "it falls again")
 
 
 def test_who_goes_away_while_reading_leaves_no_trace(steady: LegatoProcess) -> None:

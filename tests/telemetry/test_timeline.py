@@ -330,10 +330,25 @@ def test_a_raised_target_makes_longer_gaps_no_stalls() -> None:
     timeline = Timeline(0.0, admitted_s=0.0, gap_target_s=0.1)
     timeline.add_token(1.0, stretch(1.0, own_prefill_s=1.0))
     timeline.raise_gap_target(0.14, 8)
-    timeline.raise_gap_target(0.12, 9)
     timeline.add_token(1.13, stretch(1.13, own_decode_s=0.13))
     assert timeline.stall_count == 0
     timeline.add_token(1.28, stretch(1.28, own_decode_s=0.15))
+    assert timeline.stall_count == 1
+    timings = timeline.timings()
+    assert (timings.gap_target_ms, timings.raised_gap_target_ms, timings.raised_at_answers) == (100, 140, 8)
+
+
+def test_a_raised_target_falls_with_what_is_possible() -> None:
+    timeline = Timeline(0.0, admitted_s=0.0, gap_target_s=0.1)
+    timeline.add_token(1.0, stretch(1.0, own_prefill_s=1.0))
+    timeline.raise_gap_target(0.14, 8)
+    timeline.raise_gap_target(0.12, 9)
+    assert timeline.stall_from_s == 0.12
+    timeline.raise_gap_target(0.0, 1)
+    assert timeline.stall_from_s == 0.1
+    timeline.add_token(1.13, stretch(1.13, own_decode_s=0.13))
+    assert timeline.stall_count == 0, "0.14 s was what was possible when the gap began"
+    timeline.add_token(1.24, stretch(1.24, own_decode_s=0.11))
     assert timeline.stall_count == 1
     timings = timeline.timings()
     assert (timings.gap_target_ms, timings.raised_gap_target_ms, timings.raised_at_answers) == (100, 140, 8)

@@ -313,10 +313,11 @@ def test_a_target_that_could_not_be_kept_is_told_with_what_could() -> None:
     raised = {"gap_target_ms": 100.0, "raised_gap_target_ms": 140.0}
     found = verdict(a_record(**raised, raised_at_answers=8))
     assert (
-        "Its target of 100 ms could not be kept: one step of 8 answers takes 140 ms, and only longer gaps count."
+        "Its target of 100 ms could not always be kept: one step of 8 answers took up to 140 ms, "
+        "and meanwhile only longer gaps counted."
     ) in found.sentences
-    assert "one step of 1 answer takes" in words(verdict(a_record(**raised, raised_at_answers=1)))
-    assert "one step takes 140 ms" in words(verdict(a_record(**raised)))
+    assert "one step of 1 answer took" in words(verdict(a_record(**raised, raised_at_answers=1)))
+    assert "one step took up to 140 ms" in words(verdict(a_record(**raised)))
 
 
 def test_a_target_that_was_kept_needs_no_word() -> None:

@@ -44,7 +44,7 @@ HELD_BACK_LOOK_S = 0.001
 TEND_EVERY_S = 0.05
 """How often is looked for something to save while answers are written: looking takes time from each token."""
 RAISED_BY = 1.1
-"""A gap target that was raised is reported again when it is raised by this factor more."""
+"""A gap target that was raised is reported again when what is possible is longer or shorter by this factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,15 +340,16 @@ class EngineLoop:
         return call
 
     def _raised(self, plan: Plan) -> list[tuple[int, float]]:
-        """The answers whose targets this step can't keep, unless that was said before."""
+        """What is possible for answers whose targets this step can't keep, and 0 where it can again; news only."""
         raised: list[tuple[int, float]] = []
         for request_id in plan.decodes:
             sequence = self._scheduler[request_id]
             target_s = self._gap_target_s if sequence.gap_target_s is None else sequence.gap_target_s
-            known_s = max(target_s, RAISED_BY * sequence.raised_gap_target_s)
-            if plan.shortest_gap_s > known_s:
-                sequence.raised_gap_target_s = plan.shortest_gap_s
-                raised.append((request_id, plan.shortest_gap_s))
+            possible_s = plan.shortest_gap_s if plan.shortest_gap_s > target_s else 0.0
+            known_s = sequence.raised_gap_target_s
+            if possible_s > RAISED_BY * known_s or possible_s * RAISED_BY < known_s:
+                sequence.raised_gap_target_s = possible_s
+                raised.append((request_id, possible_s))
         return raised
 
     def _policy(self, wanted: Configure) -> Policy:

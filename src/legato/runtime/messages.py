@@ -261,7 +261,8 @@ class Report(msgspec.Struct, frozen=True, tag="report", array_like=True, omit_de
     preempted: list[int] = []
     """Background requests that gave their KV cells up, and wait for new ones."""
     raised: list[tuple[int, float]] = []
-    """Answers whose gap target can't be kept, because a step alone takes longer: request, possible target in s."""
+    """Answers whose gap target can't be kept, because a step alone takes longer, or can again: request, possible target
+    in s, or 0."""
     tokens: list[tuple[int, int, Logprobs | None]] = []
     """New tokens of answers: request, token, log-probabilities if wanted."""
     ended: list[tuple[int, EndReason, str]] = []

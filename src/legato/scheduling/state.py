@@ -63,7 +63,7 @@ class Sequence:
     last_token_s: float | None = None
     """When it got its latest token, on the engine's clock."""
     raised_gap_target_s: float = 0.0
-    """The shortest gap that steps allowed, if that was longer than its target."""
+    """The shortest gap that steps allow, as was said last; 0 if they allow its target."""
 
     @property
     def phase(self) -> Phase:

@@ -260,8 +260,8 @@ def _raised_target(record: RequestRecord) -> str:
         return ""
     answers = f" of {count(timings.raised_at_answers, 'answer')}" if timings.raised_at_answers else ""
     return (
-        f"Its target of {duration(target_ms)} could not be kept: one step{answers} takes {duration(possible_ms)}, "
-        "and only longer gaps count."
+        f"Its target of {duration(target_ms)} could not always be kept: one step{answers} took up to "
+        f"{duration(possible_ms)}, and meanwhile only longer gaps counted."
     )
 
 

@@ -85,7 +85,9 @@ class Timeline:
     gap_target_s: float = 0.1
     """Longest gap that its reader should see."""
     raised_gap_target_s: float | None = None
-    """What is possible where the target is not, because one step takes longer; None where it is."""
+    """What is possible at present, where the target is not because one step takes longer; None where it is."""
+    highest_gap_target_s: float | None = None
+    """The highest that it was raised to."""
     raised_at_answers: int = 0
     """Answers that were being written when it was raised to that."""
     preemptions: int = 0
@@ -108,6 +110,8 @@ class Timeline:
     """Where the gaps went, added up."""
     _delivery_s: float = 0.0
     """How long the latest token took from the engine to leaving the server."""
+    _gap_allowed_s: float = 0.0
+    """What it was raised to at any time since the latest token."""
     _preempted_s: float | None = None
     """Since when it waits for KV cells again; None while it has them, or never had any."""
     _requeued: bool = False
@@ -183,14 +187,18 @@ class Timeline:
         self._reads_again = True
 
     def raise_gap_target(self, possible_s: float, answers: int) -> None:
-        """One step alone takes longer than the target; the highest that was seen counts.
+        """One step alone takes longer than the target, or no longer does.
+
+        A gap is judged by the longest target of its time.
 
         Args:
-            possible_s: Target that can be kept, s.
+            possible_s: Target that can be kept from now on, s; 0 if its own can.
             answers: Answers that are being written.
         """
-        if possible_s > (self.raised_gap_target_s or 0.0):
-            self.raised_gap_target_s = possible_s
+        self.raised_gap_target_s = possible_s or None
+        self._gap_allowed_s = max(self._gap_allowed_s, possible_s)
+        if possible_s > (self.highest_gap_target_s or 0.0):
+            self.highest_gap_target_s = possible_s
             self.raised_at_answers = answers
 
     def add_token(self, left_s: float, stretch: Stretch | None) -> None:
@@ -201,6 +209,7 @@ class Timeline:
             stretch: What the engine did for it since the token before, or since admission; None if that is unknown.
         """
         gap_s = left_s - self.token_times_s[-1] if self.token_times_s else None
+        allowed_s, self._gap_allowed_s = max(self.gap_target_s, self._gap_allowed_s), self.raised_gap_target_s or 0.0
         self.token_times_s.append(left_s)
         self._reads_again = False
         if gap_s is not None and gap_s > self.longest_gap_s:
@@ -213,7 +222,7 @@ class Timeline:
         else:
             parts = stretch.parts(delivery_s - self._delivery_s)
             self.decode_parts.add(parts)
-            if gap_s > self.stall_from_s:
+            if gap_s > allowed_s:
                 self._add_stall(gap_s, left_s, parts)
         self._delivery_s = delivery_s
 
@@ -242,7 +251,8 @@ class Timeline:
         first = min(max(self.token_times_s[0], admitted), ended) if self.token_times_s else ended
         load = min(self.load_s, admitted - self.arrived_s)
         requeued = min(self._requeued_until(first), first - admitted)
-        raised = self.stall_from_s > self.gap_target_s
+        highest_s = self.highest_gap_target_s or 0.0
+        raised = highest_s > self.gap_target_s
         prefill_tokens = self.prompt_tokens - self.cached_tokens if self.admitted_s is not None else 0
         tokens = len(self.token_times_s)
         gaps = sorted(b - a for a, b in zip(self.token_times_s, self.token_times_s[1:], strict=False))
@@ -270,7 +280,7 @@ class Timeline:
             stalls=self.stall_count,
             stalled_ms=_ms(self.stalled_s),
             gap_target_ms=_ms(self.gap_target_s),
-            raised_gap_target_ms=_ms(self.stall_from_s) if raised else None,
+            raised_gap_target_ms=_ms(highest_s) if raised else None,
             raised_at_answers=self.raised_at_answers if raised else 0,
             preemptions=self.preemptions,
         )
@@ -320,13 +330,13 @@ class Timings:
     decode_parts: Parts | None = None
     """Where the gaps between tokens went, all together; the parts add up to them."""
     stalls: int = 0
-    """Gaps longer than the gap target, or than the raised one."""
+    """Gaps longer than the gap target, or than what it was raised to at that time."""
     stalled_ms: float = 0.0
     """Those gaps, added up."""
     gap_target_ms: float | None = None
     """Longest gap that its reader should see; null where no target was recorded."""
     raised_gap_target_ms: float | None = None
-    """What was possible instead, because one step alone took longer than the target; null where it did not."""
+    """What was possible instead, because one step alone took longer than the target, at most; null where none did."""
     raised_at_answers: int = 0
     """Answers that were being written in such a step; 0 where the target was not raised."""
     preemptions: int = 0

@@ -259,7 +259,7 @@ export default {
     somebody: "Somebody",
     background: "background work",
     gist: "Most of the time went to {phase}: {time} of {total}.",
-    raised: "Its target of {target} could not be kept: one step takes {possible}, and only longer gaps count.",
+    raised: "Its target of {target} could not always be kept: one step took up to {possible}, and meanwhile only longer gaps counted.",
     in_english: "The server's own words",
     advice_keep_running: "A server that keeps running loads its model only once: start it before the first question.",
     advice_more_at_once: "More answers at once (a higher --parallel), if memory allows, would have let it begin sooner.",

@@ -259,7 +259,7 @@ export default {
     somebody: "Alguien",
     background: "trabajo de fondo",
     gist: "La mayor parte del tiempo se fue en {phase}: {time} de {total}.",
-    raised: "Su objetivo de {target} no se podía cumplir: un paso tarda {possible}, y solo cuentan las pausas más largas.",
+    raised: "Su objetivo de {target} no siempre se podía cumplir: un paso tardó hasta {possible}, y entretanto solo contaron las pausas más largas.",
     in_english: "Todo lo que dice el servidor, en inglés",
     advice_keep_running: "Un servidor que sigue en marcha carga su modelo una sola vez: arráncalo antes de la primera pregunta.",
     advice_more_at_once: "Con más respuestas a la vez (un --parallel mayor), si la memoria alcanza, habría empezado antes.",

@@ -259,7 +259,7 @@ export default {
     somebody: "Någon",
     background: "bakgrundsarbete",
     gist: "Den mesta tiden gick till {phase}: {time} av {total}.",
-    raised: "Målet {target} gick inte att hålla: ett steg tar {possible}, och bara längre pauser räknas.",
+    raised: "Målet {target} gick inte alltid att hålla: ett steg tog upp till {possible}, och under tiden räknades bara längre pauser.",
     in_english: "Allt som servern säger, på engelska",
     advice_keep_running: "En server som är igång laddar sin modell bara en gång: starta den före den första frågan.",
     advice_more_at_once: "Med fler svar på en gång (ett högre --parallel), om minnet räcker, hade det börjat tidigare.",
