@@ -43,7 +43,9 @@ def beside_its_own_decode(parts: dict[str, Any]) -> float:
 
 
 def record(server: LegatoProcess, request_id: str) -> dict[str, Any]:
-    return server.get(f"/api/requests/{request_id}").json()["request"]
+    """An ended request; one whose client has just gone ends soon."""
+    path = f"/api/requests/{request_id}"
+    return wait_until(lambda: server.get(path).json().get("request"), f"{request_id} has ended")
 
 
 def streamed(server: LegatoProcess, prompt: Any, tokens: int, **extra: Any) -> dict[str, Any]:
