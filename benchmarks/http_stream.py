@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import psutil
+
 
 @dataclass
 class Stream:
@@ -24,6 +26,9 @@ class Stream:
     sent_s: float = 0.0
     times_s: list[float] = field(default_factory=list)
     """When each event with text arrived."""
+    stolen_s: list[float] = field(default_factory=list)
+    """For each of them, the processor time that the machine's host had given to others by then, of all cores; 0 where
+    that is not known."""
     data: bytearray = field(default_factory=bytearray)
     ended_s: float | None = None
 
@@ -104,4 +109,5 @@ def _read(connection: Any, stream: Stream, selector: selectors.BaseSelector) -> 
         data.count(b'"content":"') - data.count(b'"content":""') + data.count(b'"text":"') - data.count(b'"text":""')
     )
     stream.times_s.extend([now] * texts)
+    stream.stolen_s.extend([getattr(psutil.cpu_times(), "steal", 0.0)] * texts)
     return 0

@@ -129,6 +129,7 @@ def converted(bench: Bench) -> list[Figure]:
 def read_beside_chat(bench: Bench, target: Target) -> list[Figure]:
     """A chat, 6,000 tokens, and a question behind them, on one server."""
     shares, worst, times, questions, alone = [], [], [], [], []
+    undisturbed_shares, undisturbed_worst = [], []
     is_ours = target.name.startswith("Legato")
     with running(target) as server:
         run(server.port, [bench.stream("warm up", 100, 30)])
@@ -140,6 +141,10 @@ def read_beside_chat(bench: Bench, target: Target) -> list[Figure]:
             gaps = gaps_between(chat, document.sent_s, document.times_s[0])
             shares.append(share_within(gaps))
             worst.append(1000 * max(gaps))
+            if is_ours:
+                undisturbed = undisturbed_gaps(chat, document.sent_s, document.times_s[0])
+                undisturbed_shares.append(share_within(undisturbed))
+                undisturbed_worst.append(1000 * max(undisturbed))
             times.append(document.ttft_s)
             questions.append(1000 * question.ttft_s)
             alone.append(1000 * statistics.median(gaps_between(chat, chat.times_s[3], document.sent_s)))
@@ -152,6 +157,9 @@ def read_beside_chat(bench: Bench, target: Target) -> list[Figure]:
         figure(f"{target.name}: a token of the chat alone", alone, "ms"),
     ]
     if error is not None:
+        what = "where the host took no processor time"
+        figures.append(figure(f"{target.name}: chat's gaps within 100 ms, {what}", undisturbed_shares, "%"))
+        figures.append(figure(f"{target.name}: chat's longest gap, {what}", undisturbed_worst, "ms"))
         figures.append(figure(f"{target.name}: error of predicted calls, median", [100 * error], "%", "<= 10"))
     return figures
 
@@ -432,6 +440,12 @@ def gaps_between(stream: Stream, begun_s: float, ended_s: float) -> list[float]:
     """The gaps of a stream that overlap with a time."""
     times = stream.times_s
     return [b - a for a, b in itertools.pairwise(times) if b > begun_s and a < ended_s]
+
+
+def undisturbed_gaps(stream: Stream, begun_s: float, ended_s: float) -> list[float]:
+    """Those in which the machine's host gave no processor time to others, in its counter's steps of 10 ms."""
+    tokens = itertools.pairwise(zip(stream.times_s, stream.stolen_s, strict=True))
+    return [b - a for (a, before), (b, after) in tokens if b > begun_s and a < ended_s and after == before]
 
 
 def share_within(gaps: Sequence[float], limit_s: float = TARGET_S) -> float:
