@@ -42,8 +42,8 @@ class Headroom:
     """What part of a gap target is planned with, so that nearly all gaps keep it though no prediction is exact.
 
     A gap that misses its target raises the headroom, each that keeps it lowers it a little; it settles where
-    `MISSES` of the gaps miss. (A stochastic approximation of a quantile: Robbins and Monro, 1951.) Gaps that no headroom
-    would have saved tell nothing, such as those in which something else had the processor.
+    `MISSES` of the gaps miss. (A stochastic approximation of a quantile: Robbins and Monro, 1951.) Gaps that no
+    headroom would have saved tell nothing, such as those in which something else had the processor.
     """
 
     MISSES = 0.006
