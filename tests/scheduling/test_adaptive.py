@@ -57,8 +57,12 @@ def test_no_gap_is_longer_than_the_target_or_what_the_steps_allow(run: Run) -> N
     target_s = run.scheduler.policy._gap_target_s  # type: ignore[attr-defined]
     newcomers_s = COSTS.decode_call_s + run.pool.sequences * (COSTS.decode_sequence_s + 500 * COSTS.decode_depth_s)
     possible_s = max((step.plan.shortest_gap_s for step in run.steps), default=0.0)
+    longest_s = max(target_s, possible_s)
+    if not run._by_parts and any(chunk.interruptible for step in run.steps for chunk in step.plan.chunks):
+        # The rest of an interrupted chunk, and then a joined call, whose tokens come at its end, each within a gap.
+        longest_s *= 2
     for i in run.token_times_s:
-        assert max(gaps(run, i), default=0.0) <= max(target_s, possible_s) + newcomers_s
+        assert max(gaps(run, i), default=0.0) <= longest_s + newcomers_s
 
 
 def test_a_step_reads_as_much_as_the_target_allows() -> None:
