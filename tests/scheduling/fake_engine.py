@@ -111,6 +111,7 @@ class Run:
                 chunk=chunk,
                 step_tokens=STEP_TOKENS,
                 interruptible=interruptible,
+                joined=not by_parts,
             ),
             self.pool,
             background_wait_s=background_wait_s,

@@ -59,6 +59,8 @@ class LoopLimits:
     """Longest time that the oldest background request waits for others."""
     interruptible: bool
     """Long prompts can be read interruptibly."""
+    joined_calls: bool
+    """A step is one library call, as far as it fits into one."""
     record_calls: bool
     """Report every call, not only what it brought."""
 
@@ -360,6 +362,7 @@ class EngineLoop:
             chunk=wanted.chunk or self._limits.default_chunk,
             step_tokens=self._limits.step_tokens,
             interruptible=self._limits.interruptible,
+            joined=self._limits.joined_calls,
         )
 
     def _take(self, message: ToWorker) -> None:

@@ -206,6 +206,7 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
             default_chunk=default_chunk(on_gpu=on_gpu),
             background_wait_s=settings.background_wait_s,
             interruptible=reader is not None,
+            joined_calls=settings.joined_calls,
             record_calls=settings.record_calls,
         ),
         lambda tokens_of, client_of, is_busy: Keeper(

@@ -83,10 +83,20 @@ class Adaptive:
         gap_target_s: Of answers that have no target of their own.
         step_tokens: Most prompt tokens in one step.
         interruptible: Whether there is a context for interruptible reading.
+        joined: Whether a step is one library call, whose tokens come at its end, and not after its decodes.
     """
 
-    def __init__(self, costs: CostModel, *, gap_target_s: float, step_tokens: int, interruptible: bool = False) -> None:
+    def __init__(
+        self,
+        costs: CostModel,
+        *,
+        gap_target_s: float,
+        step_tokens: int,
+        interruptible: bool = False,
+        joined: bool = False,
+    ) -> None:
         self._costs = costs
+        self._joined = joined
         self._gap_target_s = gap_target_s
         self._step_tokens = step_tokens
         self._interruptible = interruptible
@@ -140,7 +150,8 @@ class Adaptive:
             piece_s = min(LONGEST_PIECE_S, NODE_SHARE * gap_s / self._node_share)
             chunks = self._interruptible_chunk(first, piece_s)
         else:
-            chunks = self._read(reading, gap_s - decode_s)
+            ends_s = min(now_s + gap_s, min(latest_s)) if self._joined else now_s + gap_s
+            chunks = self._read(reading, ends_s - now_s - decode_s)
         return Plan(decodes=_ids(due), chunks=chunks, shortest_gap_s=shortest_s)
 
     def due_s(self, admitted: Listing[Sequence]) -> float:

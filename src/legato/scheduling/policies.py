@@ -138,6 +138,7 @@ def make_policy(
     chunk: int,
     step_tokens: int,
     interruptible: bool = False,
+    joined: bool = False,
 ) -> Policy:
     """The policy of that name.
 
@@ -148,10 +149,13 @@ def make_policy(
         chunk: Prompt tokens a step, for `chunked`.
         step_tokens: Most prompt tokens a step under any policy.
         interruptible: Whether there is a context for interruptible reading, for `adaptive`.
+        joined: Whether a step is one library call, for `adaptive`.
     """
     match name:
         case "adaptive":
-            return Adaptive(costs, gap_target_s=gap_target_s, step_tokens=step_tokens, interruptible=interruptible)
+            return Adaptive(
+                costs, gap_target_s=gap_target_s, step_tokens=step_tokens, interruptible=interruptible, joined=joined
+            )
         case "chunked":
             return Chunked(min(chunk, step_tokens))
         case "whole":
