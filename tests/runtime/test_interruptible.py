@@ -13,9 +13,7 @@ import openai
 import pytest
 
 from tests.support.asking import MODEL
-from tests.support.raw import raw_post
 from tests.support.server import LegatoProcess
-from tests.support.waiting import wait_until
 
 BOOK = "It was a dark night, and the rain fell on the roofs of the old town by the river. " * 30
 """More than 500 tokens: some seconds."""
@@ -93,19 +91,12 @@ def test_each_token_of_a_book_is_read_once(steady: LegatoProcess) -> None:
     assert end == book.usage.prompt_tokens
 
 
-def test_a_raised_target_falls_when_the_book_is_read(steady: LegatoProcess) -> None:
-    """Steps beside a book take longer than those without: what was possible then is not what counts afterwards."""
-
-    def target_ms() -> float:
-        writing = [r for r in httpx.get(f"{steady.url}/api/requests").json()["running"] if r["phase"] == "decode"]
-        return float(writing[0]["gap_target_ms"]) if writing else 0.0
-
-    body = {"prompt": "Once upon a time", "max_tokens": 3000, "ignore_eos": True, "gap_target_ms": 1, "stream": True}
-    with raw_post(steady, "/v1/completions", body):
-        alone_ms = wait_until(lambda: target_ms() > 1 and target_ms(), "the target is raised to what a token takes")
-        with raw_post(steady, "/v1/completions", {"prompt": BOOK, "max_tokens": 1}):
-            beside_ms = wait_until(lambda: target_ms() > 1.2 * alone_ms and target_ms(), "it is raised further")
-        wait_until(lambda: 1 < target_ms() < beside_ms / 1.1, "it falls again")
+def test_a_target_that_no_step_can_keep_is_raised_and_said_so(steady: LegatoProcess) -> None:
+    body = {"prompt": "Once upon a time", "max_tokens": 20, "temperature": 0, "gap_target_ms": 1}
+    timings = httpx.post(f"{steady.url}/v1/completions", json={**body, "ignore_eos": True}).json()["timings"]
+    assert timings["gap_target_ms"] == 1
+    assert timings["raised_gap_target_ms"] > 1
+    assert timings["raised_at_answers"] == 1
 
 
 def test_who_goes_away_while_reading_leaves_no_trace(steady: LegatoProcess) -> None:

@@ -117,6 +117,7 @@ class Run:
             background_wait_s=background_wait_s,
         )
         self.now_s = 0.0
+        self._gap_target_s = gap_target_s
         self._truth = CostModel(COSTS)
         self._slowness = itertools.cycle(slowness)
         self._wishes = enumerate(wishes)
@@ -140,6 +141,8 @@ class Run:
         """Time that was spent on each prompt."""
         self.preempted: Counter[int] = Counter()
         """How often each request gave its slot up."""
+        self.raised: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
+        """What each answer's gap target was raised to, and in which step."""
         self._requests: dict[int, Request] = {}
         """Those that have not ended, in order of arrival."""
         self._to_read: dict[int, int] = {}
@@ -211,6 +214,8 @@ class Run:
         phases = {r.id: r.phase for r in holding}
         slots = {r.id: r.slot for r in holding}
         unread = {r.id: self._to_read[r.id] - self._read[r.id] for r in holding}
+        for i, possible_s in self.scheduler.raise_targets(plan, self._gap_target_s):
+            self.raised[i].append((len(self.steps), possible_s))
         for part in self._parts(plan):
             if part:
                 self._evaluate(part)

@@ -89,6 +89,26 @@ def test_a_target_that_can_not_be_kept_is_raised_to_what_a_step_takes() -> None:
         assert step.ended_s - step.begun_s <= step.plan.shortest_gap_s
 
 
+@pytest.mark.parametrize("interruptible", [False, True])
+def test_a_raised_target_follows_what_is_possible(interruptible: bool) -> None:
+    """Steps beside a book take longer than those without: what was possible then is not what counts afterwards."""
+    wishes = [Wish(0, 20, 400, 400, gap_target_s=0.001), Wish(100, BOOK, 1, 1)]
+    run = Run("adaptive", 64, 2, wishes, interruptible=interruptible).run()
+    last_read = max(n for n, step in enumerate(run.steps) if step.plan.chunks)
+    alone_s, *beside_s = [possible_s for n, possible_s in run.raised[0] if n <= last_read]
+    assert alone_s == pytest.approx(0.012, rel=0.1), "what a token takes"
+    assert beside_s, "it is raised further"
+    assert max(beside_s) > 1.1 * alone_s
+    assert run.raised[0][-1][0] > last_read, "it falls again"
+    assert run.raised[0][-1][1] == pytest.approx(alone_s, rel=0.15)
+
+
+def test_a_target_that_can_be_kept_again_is_said_to_be() -> None:
+    run = Run("adaptive", 64, 2, [Wish(0, 20, 400, 400, gap_target_s=0.013), Wish(100, BOOK, 1, 1)]).run()
+    assert run.raised[0][0][1] > 0.013
+    assert run.raised[0][-1][1] == 0
+
+
 # Wrong predictions
 
 

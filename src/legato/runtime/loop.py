@@ -43,8 +43,6 @@ HELD_BACK_LOOK_S = 0.001
 """How often those are looked after who wait for a remembered prompt from disk, while there is nothing else to do."""
 TEND_EVERY_S = 0.05
 """How often is looked for something to save while answers are written: looking takes time from each token."""
-RAISED_BY = 1.1
-"""A gap target that was raised is reported again when what is possible is longer or shorter by this factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +175,7 @@ class EngineLoop:
 
     def _run(self, plan: Plan, *, interrupting: bool = False) -> None:
         """Run a plan, commit and report it call by call."""
-        raised = self._raised(plan)
+        raised = self._scheduler.raise_targets(plan, self._gap_target_s)
         last = plan.chunks[-1] if plan.chunks else None
         if last is not None and last.interruptible:
             self._open = OpenRead(last, self._costs.chunk_s(last.start, last.length))
@@ -340,19 +338,6 @@ class EngineLoop:
         for chunk in call.chunks:
             self._scheduler.note_read(chunk.request, (call.ended_s - call.begun_s) / len(call.chunks))
         return call
-
-    def _raised(self, plan: Plan) -> list[tuple[int, float]]:
-        """What is possible for answers whose targets this step can't keep, and 0 where it can again; news only."""
-        raised: list[tuple[int, float]] = []
-        for request_id in plan.decodes:
-            sequence = self._scheduler[request_id]
-            target_s = self._gap_target_s if sequence.gap_target_s is None else sequence.gap_target_s
-            possible_s = plan.shortest_gap_s if plan.shortest_gap_s > target_s else 0.0
-            known_s = sequence.raised_gap_target_s
-            if possible_s > RAISED_BY * known_s or possible_s * RAISED_BY < known_s:
-                sequence.raised_gap_target_s = possible_s
-                raised.append((request_id, possible_s))
-        return raised
 
     def _policy(self, wanted: Configure) -> Policy:
         return make_policy(

@@ -12,6 +12,8 @@ from legato.scheduling.state import Outcome, Plan, Sequence
 
 PATIENCE = 0.25
 """Share of the time of reading a prefix for which moving it may wait for those who write; then it is read instead."""
+RAISED_BY = 1.1
+"""A gap target that was raised is news again when what is possible is longer or shorter by this factor."""
 
 
 class NeverFitsError(LegatoError):
@@ -162,6 +164,27 @@ class Scheduler:
             now_s: Now.
         """
         return self.policy.room_s(self._first(now_s))
+
+    def raise_targets(self, plan: Plan, gap_target_s: float) -> list[tuple[int, float]]:
+        """Raise the targets that this step can't keep to what is possible, and lower them where that is less again.
+
+        Args:
+            plan: What is about to run.
+            gap_target_s: Of answers that have none of their own.
+
+        Returns:
+            News only: whose target, by id, and what it is raised to in seconds; 0 if it can be kept again.
+        """
+        raised: list[tuple[int, float]] = []
+        for sequence_id in plan.decodes:
+            sequence = self._admitted[sequence_id]
+            target_s = gap_target_s if sequence.gap_target_s is None else sequence.gap_target_s
+            possible_s = plan.shortest_gap_s if plan.shortest_gap_s > target_s else 0.0
+            known_s = sequence.raised_gap_target_s
+            if possible_s > RAISED_BY * known_s or possible_s * RAISED_BY < known_s:
+                sequence.raised_gap_target_s = possible_s
+                raised.append((sequence_id, possible_s))
+        return raised
 
     def _first(self, now_s: float) -> tuple[Sequence, ...]:
         """Those who are served: all but background requests, or those if there are no others.
