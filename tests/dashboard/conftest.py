@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.support.browser import FLAGS, browser_path
 from tests.support.server import LegatoProcess
 
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
+PATIENCE_MS = 30_000
+"""For what must come to pass in a page: enough on a busy machine."""
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +50,7 @@ class Visitor:
     def __init__(self, browser: Browser, **options: Any) -> None:
         self.context: BrowserContext = browser.new_context(**({"viewport": DESKTOP, "locale": "en-GB"} | options))
         self.page: Page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(PATIENCE_MS)
         self.complaints: list[str] = []
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))

@@ -75,8 +75,8 @@ def test_who_is_answered_is_shown_with_its_phases(home: LegatoProcess, visit: An
             expect(page.locator(".lanes > li", has_text="Reading")).to_have_count(1)
             expect(page.locator(".sentence")).to_contain_text("-token prompt is being read")
         with answering(home, "Dear diary,"):
-            expect(page.locator(".lanes > li", has_text="Writing")).to_have_count(2, timeout=30_000)
-    expect(page.locator(".lanes > li")).to_have_count(0, timeout=30_000)
+            expect(page.locator(".lanes > li", has_text="Writing")).to_have_count(2)
+    expect(page.locator(".lanes > li")).to_have_count(0)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_a_lost_server_is_said_and_its_return_is_noticed(serve: ServerFactory, v
     expect(page.locator("#connection")).to_have_attribute("data-state", "lost")
     server.start()
     server.wait_ready()
-    expect(page.locator("#connection")).to_have_attribute("data-state", "open", timeout=40_000)
+    expect(page.locator("#connection")).to_have_attribute("data-state", "open")
     complete(server, "Back", 2)
     page.goto(f"{server.url}/#history")
     expect(page.locator("#view-history tbody tr")).to_have_count(1)

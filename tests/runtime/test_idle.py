@@ -12,6 +12,8 @@ from tests.support.asking import completion
 from tests.support.server import LegatoProcess
 
 QUIET_S = 3.0
+LOOKS = 3
+CPU_S = 0.1
 WAKE_UPS = 6
 """Two a second would be polling already; a few are a garbage collector's or a timer's that ran out."""
 
@@ -36,20 +38,26 @@ def wake_ups(process: psutil.Process) -> int:
 
 @pytest.fixture(scope="module")
 def quiet(server: LegatoProcess) -> dict[str, tuple[float, int]]:
-    """CPU time and wake-ups of each process in three quiet seconds after an answer."""
+    """CPU time and wake-ups of each process in quiet seconds, soon after an answer."""
     completion(server.openai(), "Hi", max_tokens=1)
-    # What follows an answer (closing its connection) is over by the first look.
-    time.sleep(0.5)
     found = processes(server)
-    before = {name: (cpu_s(process), wake_ups(process)) for name, process in found.items()}
-    time.sleep(QUIET_S)
-    after = {name: (cpu_s(process), wake_ups(process)) for name, process in found.items()}
-    return {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in found}
+    for _ in range(LOOKS):  # what follows an answer, such as closing its connection, takes its time on a busy machine
+        before = {name: (cpu_s(process), wake_ups(process)) for name, process in found.items()}
+        time.sleep(QUIET_S)
+        after = {name: (cpu_s(process), wake_ups(process)) for name, process in found.items()}
+        spent = {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in found}
+        if all(map(is_quiet, spent.values())):
+            break
+    return spent
+
+
+def is_quiet(spent: tuple[float, int]) -> bool:
+    return spent[0] < CPU_S and spent[1] <= WAKE_UPS
 
 
 @pytest.mark.parametrize("name", ["server", "worker"])
 def test_an_idle_process_uses_no_cpu_time(quiet: dict[str, tuple[float, int]], name: str) -> None:
-    assert quiet[name][0] < 0.1
+    assert quiet[name][0] < CPU_S
 
 
 @pytest.mark.parametrize("name", ["server", "worker"])

@@ -61,7 +61,10 @@ def test_answers_and_questions_go_on_while_a_book_is_read(steady: LegatoProcess)
 
     async def all_of_them() -> list[str]:
         return await asyncio.gather(
-            ask("chat", "Once upon a time", 40, 0), ask("book", BOOK, 8, 0.3), ask("question", "2 + 2 =", 4, 0.8)
+            # The book's answer is the longest, so that it ends last on fast machines too.
+            ask("chat", "Once upon a time", 40, 0),
+            ask("book", BOOK, 60, 0.3),
+            ask("question", "2 + 2 =", 4, 0.8),
         )
 
     together = asyncio.run(all_of_them())
@@ -70,7 +73,8 @@ def test_answers_and_questions_go_on_while_a_book_is_read(steady: LegatoProcess)
     slices = [step for step in reading if step["predicted_ms"] is None]
     assert len(slices) > 5, "calls were interrupted"
     alone = [asyncio.run(ask("alone", prompt, tokens, 0)) for prompt, tokens in (("2 + 2 =", 4), (BOOK, 8))]
-    assert [together[2], together[1]] == alone
+    assert together[2] == alone[0]
+    assert together[1].startswith(alone[1])
 
 
 def test_each_token_of_a_book_is_read_once(steady: LegatoProcess) -> None:
@@ -91,19 +95,11 @@ def test_each_token_of_a_book_is_read_once(steady: LegatoProcess) -> None:
     assert end == book.usage.prompt_tokens
 
 
-def test_a_target_that_no_step_can_keep_is_raised_and_said_so(steady: LegatoProcess) -> None:
-    body = {"prompt": "Once upon a time", "max_tokens": 20, "temperature": 0, "gap_target_ms": 1}
-    timings = httpx.post(f"{steady.url}/v1/completions", json={**body, "ignore_eos": True}).json()["timings"]
-    assert timings["gap_target_ms"] == 1
-    assert timings["raised_gap_target_ms"] > 1
-    assert timings["raised_at_answers"] == 1
-
-
 def test_who_goes_away_while_reading_leaves_no_trace(steady: LegatoProcess) -> None:
     async def leave() -> None:
         async with steady.async_openai() as client:
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(answer(client, BOOK, 4), 1.0)
+                await asyncio.wait_for(answer(client, BOOK, 400), 1.0)
 
     async def again() -> str:
         async with steady.async_openai() as client:
