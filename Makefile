@@ -6,6 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 LLAMA := llama-cpp-python==0.3.36
 export CMAKE_ARGS ?= -DGGML_NATIVE=ON
+# Without the library's kernels for AMX: compilers drop the initialisation of their tile configuration, and the first call
+# on a CPU that has AMX ends in a segmentation fault (ggml-org/llama.cpp#26954).
+export CFLAGS += -U__AMX_INT8__
+export CXXFLAGS += -U__AMX_INT8__
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 

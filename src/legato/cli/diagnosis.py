@@ -22,6 +22,9 @@ from legato.settings import config_file, load_settings
 REBUILD = "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python=={}"
 CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX512", "avx512_vnni": "AVX512_VNNI", "fma": "FMA", "f16c": "F16C"}
 """Instruction sets that matter, as Linux names them and as the library does."""
+WITHOUT_AMX = "CFLAGS=-U__AMX_INT8__ CXXFLAGS=-U__AMX_INT8__"
+"""Leaves out the library's kernels for AMX: compilers drop the initialisation of their tile configuration, and the first
+call ends in a segmentation fault (ggml-org/llama.cpp#26954)."""
 REPACKED_TYPES = frozenset({"Q4_0", "Q8_0", "Q4_K_S", "Q4_K_M", "Q2_K", "IQ4_NL", "F16", "BF16", "F32", "MXFP4_MOE"})
 """Weight types that the library has fast kernels for on CPUs, either repacked or plain."""
 
@@ -42,7 +45,7 @@ def examine(model: str | None) -> tuple[list[Fact], list[Finding]]:
     """Look at this machine, the library, and a model: the one that would be served if None is named."""
     build = build_info()
     facts = list(_facts(build))
-    return facts, [*_machine_findings(build), *_model_findings(model, facts)]
+    return facts, [*machine_findings(build), *_model_findings(model, facts)]
 
 
 def _facts(build: BuildInfo) -> Iterator[Fact]:
@@ -69,7 +72,8 @@ def _cpuinfo() -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def _machine_findings(build: BuildInfo) -> Iterator[Finding]:
+def machine_findings(build: BuildInfo) -> Iterator[Finding]:
+    """About the machine, and about the library for it."""
     rebuild = REBUILD.format(build.version)
     has = set(_cpuinfo().get("flags", "").split())
     missing = [name for flag, name in CPU_FEATURES.items() if flag in has and name not in build.features]
@@ -77,7 +81,12 @@ def _machine_findings(build: BuildInfo) -> Iterator[Finding]:
         yield Finding(
             f"The library was built without {', '.join(missing)}, which this CPU has: reading prompts is slower than "
             "it could be.",
-            f"Build it for this machine: CMAKE_ARGS=-DGGML_NATIVE=ON {rebuild}",
+            f"Build it for this machine: CMAKE_ARGS=-DGGML_NATIVE=ON {WITHOUT_AMX} {rebuild}",
+        )
+    if "AMX_INT8" in build.features:
+        yield Finding(
+            "The library was built with its kernels for AMX, which crash on CPUs that have it: models may not load.",
+            f"Build it without them: CMAKE_ARGS=-DGGML_NATIVE=ON {WITHOUT_AMX} {rebuild}",
         )
     if not build.can_offload and shutil.which("nvidia-smi"):
         yield Finding(

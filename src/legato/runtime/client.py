@@ -204,7 +204,8 @@ class EngineClient:
             logger.warning("%s; %s", how, "restarting" if was_ready else "it had not finished loading")
             self._fail_started(f"The engine stopped while answering: {how}.")
             if failed_loads >= LOAD_ATTEMPTS:
-                self._fail_load(f"The model could not be loaded: {how}, {failed_loads} times in a row.")
+                times = f"{failed_loads} times in a row"
+                self._fail_load(f"The model could not be loaded: {how}, {times}; `legato doctor` may know why.")
                 return
             self._not_ready_since_s = time.monotonic()
             if not isinstance(self._state, StoppedState):
