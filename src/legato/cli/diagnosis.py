@@ -23,8 +23,9 @@ REBUILD = "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-py
 CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX512", "avx512_vnni": "AVX512_VNNI", "fma": "FMA", "f16c": "F16C"}
 """Instruction sets that matter, as Linux names them and as the library does."""
 WITHOUT_AMX = "CFLAGS=-U__AMX_INT8__ CXXFLAGS=-U__AMX_INT8__"
-"""Leaves out the library's kernels for AMX: compilers drop the initialisation of their tile configuration, and the first
-call ends in a segmentation fault (ggml-org/llama.cpp#26954)."""
+"""Leaves out the library's kernels for AMX: compilers drop the setting of their tile configuration, and the first call
+ends in a segmentation fault (ggml-org/llama.cpp#26954).
+"""
 REPACKED_TYPES = frozenset({"Q4_0", "Q8_0", "Q4_K_S", "Q4_K_M", "Q2_K", "IQ4_NL", "F16", "BF16", "F32", "MXFP4_MOE"})
 """Weight types that the library has fast kernels for on CPUs, either repacked or plain."""
 
