@@ -23,7 +23,7 @@ from legato.errors import LegatoError
 from legato.runtime.messages import CacheEntry
 from tests.server.test_cache_api import ALL, BOTH, PARKED, make_app, remembering
 from tests.support.command import run_legato
-from tests.support.server import free_port
+from tests.support.ports import free_port
 
 LONG_ID = "0123456789abcdef" * 2
 HOSTILE = "[red]a\x1b]0;owned\x07\u202e"

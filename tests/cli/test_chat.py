@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.asking import ANSWER, QUESTION
 from tests.support.command import refused, run_legato
-from tests.support.server import LegatoProcess, free_port
+from tests.support.ports import free_port
+from tests.support.server import LegatoProcess
 
 PHASES = ("waited", "read", "tokens in", "first token after", "wrote")
 

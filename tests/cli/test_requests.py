@@ -35,7 +35,7 @@ from legato.telemetry.record import ChunkRead, LiveRequest, RequestRecord, Stall
 from legato.telemetry.summary import Summary
 from legato.telemetry.timeline import Timings
 from legato.telemetry.verdict import verdict
-from tests.support.server import free_port
+from tests.support.ports import free_port
 
 HOSTILE = "[red]a[/nothing]\x1b]0;owned\x07\r\n\u202eb"
 HOSTILE_SHOWN = "[red]a[/nothing]\\x1b]0;owned\\x07\\r\\n\\u202eb"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -34,11 +35,11 @@ def complete(server: LegatoProcess, prompt: str, tokens: int, **more: Any) -> di
 
 @contextmanager
 def answering(server: LegatoProcess, prompt: str = "Once upon a time") -> Iterator[None]:
-    """An answer goes on meanwhile, and is given up at the end."""
+    """An answer goes on meanwhile, and is given up at the end, which the server has noticed then."""
     body = {"prompt": prompt, "max_tokens": 2000, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=200) as response:
         lines = response.iter_lines()
-        next(lines)
+        answer_id = json.loads(next(lines).removeprefix("data: "))["id"]
 
         def read() -> None:
             with suppress(httpx.HTTPError):  # the end of this function closes the connection
@@ -47,6 +48,11 @@ def answering(server: LegatoProcess, prompt: str = "Once upon a time") -> Iterat
 
         threading.Thread(target=read, daemon=True).start()
         yield
+
+    def running() -> list[str]:
+        return [one["id"] for one in httpx.get(f"{server.url}/api/requests").json()["running"]]
+
+    wait_until(lambda: answer_id not in running(), "the answer that was given up has ended")
 
 
 @contextmanager
