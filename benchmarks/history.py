@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.report import Figure, save
-from legato.telemetry.history import QUEUE_LIMIT, History
+from legato.sinks.history import QUEUE_LIMIT, History
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.summary import Cursor
 from legato.telemetry.timeline import Timeline

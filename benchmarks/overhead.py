@@ -22,7 +22,7 @@ from benchmarks.prompts import Prompts
 from benchmarks.report import Figure, save
 from benchmarks.servers import legato, running
 from legato.models import default_store
-from legato.runtime.sizing import default_threads
+from legato.worker.sizing import default_threads
 
 SEQUENCES = 8
 CONTEXT = 1024

@@ -24,17 +24,17 @@ from benchmarks.prompts import Prompts
 from benchmarks.report import Figure, save
 from benchmarks.servers import Target, legato, llama_server, running
 from legato.bench.scenarios.trace import load_trace
+from legato.core.choices import FlashAttention
 from legato.engine.batch import Batch
-from legato.engine.choices import FlashAttention
 from legato.engine.context import Context, ContextSettings
 from legato.engine.model import Model
 from legato.engine.quantize import convert
 from legato.models import default_store
-from legato.runtime.sizing import default_threads
 from legato.scheduling.adaptive import Adaptive
 from legato.scheduling.costs import Coefficients, CostModel
 from legato.scheduling.state import Sequence as Request
 from legato.telemetry.timeline import percentile
+from legato.worker.sizing import default_threads
 
 TARGET_S = 0.1
 """The gap target: the server's default."""

@@ -20,10 +20,10 @@ from contextlib import ExitStack, contextmanager
 from benchmarks.http_stream import Stream, run
 from benchmarks.report import Figure, save
 from benchmarks.servers import legato, running
+from legato.core.calls import Call
 from legato.models import default_store
+from legato.sinks.metrics import Metrics
 from legato.telemetry.attribution import Attribution
-from legato.telemetry.calls import Call
-from legato.telemetry.metrics import Metrics
 from legato.telemetry.timeline import Timeline
 
 SETTLE_S = 0.3

@@ -23,11 +23,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from legato.engine.choices import FlashAttention, KvType
+from legato.core.choices import CacheScope, FlashAttention, KvType, PolicyName
 from legato.errors import LegatoError
-from legato.kv.slots import CacheScope
 from legato.models.catalogue import DEFAULT_MODEL
-from legato.scheduling.policies import PolicyName
 
 ENV_PREFIX = "LEGATO_"
 OTHER_VARIABLES = frozenset({"LEGATO_MODELS_DIR", "LEGATO_CONFIG", "LEGATO_CHAT_KEY", "LEGATO_TUNING"})

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.chat.builtin import BUILTIN_NAMES, builtin_template
-from legato.chat.errors import TemplateRefusalError
+from legato.chat.message_error import TemplateRefusalError
 from legato.chat.messages import read_messages
 from legato.chat.template import ChatTemplate
 from legato.errors import LegatoError

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.chat.builtin import builtin_template
-from legato.chat.errors import TemplateError
+from legato.chat.message_error import TemplateError
 from legato.chat.template import ChatTemplate
 from tests.chat import templates
 

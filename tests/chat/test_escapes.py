@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from legato.chat.errors import TemplateError
+from legato.chat.message_error import TemplateError
 from legato.chat.template import ChatTemplate
 
 MESSAGES = [{"role": "user", "content": "hi"}]

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from legato.chat.errors import TemplateRefusalError
+from legato.chat.message_error import TemplateRefusalError
 from legato.chat.template import ChatTemplate
 from tests.chat import templates
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.chat.errors import MessageError
+from legato.chat.message_error import MessageError
 from legato.chat.messages import MOST_MESSAGES, read_messages
 
 USER = {"role": "user", "content": "x"}

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from legato.cli.api_client import Cache, CacheTier, CacheTiers, RememberedPrompt
 from legato.cli.cache import cache_app, cache_table, totals
+from legato.core.cache import CacheEntry
 from legato.errors import LegatoError
-from legato.runtime.messages import CacheEntry
 from tests.server.test_cache_api import ALL, BOTH, PARKED, make_app, remembering
 from tests.support.command import run_legato
 from tests.support.ports import free_port

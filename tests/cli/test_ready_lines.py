@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from legato.cli.serve import ready_lines
-from legato.runtime.engine_state import ReadyState
-from legato.scheduling.policies import PolicyName
+from legato.client.status import ReadyState
+from legato.core.choices import PolicyName
 from tests.server.models import COSTS, PROFILE, model_info
 
 TUNED_AT = time.mktime((2026, 11, 30, 12, 0, 0, 0, 0, -1))

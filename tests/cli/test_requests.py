@@ -29,11 +29,11 @@ from legato.cli.explain import bar, chunks_summary, explain_command, explanation
 from legato.cli.plain_text import plain
 from legato.cli.requests import requests_command, requests_table
 from legato.cli.top import Snapshot, _quit_typed, lanes_table, picture, progress, top_command
+from legato.core.causes import Blame, Parts
+from legato.core.timings import ChunkRead, Stall, Timings
 from legato.errors import LegatoError
-from legato.telemetry.parts import Blame, Parts
-from legato.telemetry.record import ChunkRead, LiveRequest, RequestRecord, Stall
+from legato.telemetry.record import LiveRequest, RequestRecord
 from legato.telemetry.summary import Summary
-from legato.telemetry.timeline import Timings
 from legato.telemetry.verdict import verdict
 from tests.support.ports import free_port
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from legato.core.tokens import Tokens
 from legato.engine.batch import Batch
 from legato.engine.context import Context
-from legato.engine.vocabulary import Tokens, Vocabulary
+from legato.engine.vocabulary import Vocabulary
 
 SEQUENCES = 4
 CELLS = 512

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from legato.core.sampling import SamplingParameters
+from legato.core.tokens import Tokens
 from legato.engine.context import Context
 from legato.engine.model import Model
-from legato.engine.sampler import Sampler, SamplingParameters
-from legato.engine.vocabulary import Tokens, Vocabulary
+from legato.engine.sampler import Sampler
+from legato.engine.vocabulary import Vocabulary
 from tests.engine.conftest import settings
 from tests.engine.reading import Logits, decode, read_row, tokens_of
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from legato.core.sampling import SamplingParameters
 from legato.engine.context import Context
 from legato.engine.model import Model
-from legato.engine.sampler import Sampler, SamplingParameters
+from legato.engine.sampler import Sampler
 from tests.engine.conftest import settings
 from tests.engine.reading import decode, read, read_row, tokens_of, write_greedily
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.engine.vocabulary import Tokens, Vocabulary
+from legato.core.tokens import Tokens
+from legato.engine.vocabulary import Vocabulary
 
 CHAT = "<|im_start|>user\nWhat is this? 🦔<|im_end|>\n<|im_start|>assistant\n"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from legato.core.tokens import Tokens
 from legato.kv.disk import DiskStore
-from legato.kv.tokens import Tokens
 
 KEY = "killed"
 PREFIXES = 4

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.kv.cache import HALF_LIFE_S, READ_AT_LEAST, SHARED_AT_LEAST, PrefixCache
+from legato.core.tokens import Tokens, common_prefix
 from legato.kv.entries import Entries, Entry, Place
+from legato.kv.placement import HALF_LIFE_S, READ_AT_LEAST, SHARED_AT_LEAST, PrefixCache
 from legato.kv.slots import KvSlots, Lease, Source
-from legato.kv.tokens import Tokens, common_prefix
 
 NOW_S = 1000.0
 SAVING_S = 0.01

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.kv.diagnosis import LEAST_LOST, RUN, Change, RecentPrompts, find_change
-from legato.kv.tokens import Tokens
+from legato.core.tokens import Tokens
+from legato.server.prompt_changes import LEAST_LOST, RUN, Change, RecentPrompts, find_change
 
 
 class Words:

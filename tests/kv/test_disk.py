@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from legato.core.tokens import Tokens
 from legato.errors import LegatoError
 from legato.kv import disk
 from legato.kv.disk import (
@@ -35,7 +36,6 @@ from legato.kv.disk import (
     DiskStore,
     entry_id,
 )
-from legato.kv.tokens import Tokens
 from tests.kv.disk_writer import KEY, PREFIXES, prefix, state_of
 
 ROOT = Path(__file__).parents[2]

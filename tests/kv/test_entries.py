@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legato.core.tokens import Tokens
 from legato.kv.entries import Entries, Entry, Place
-from legato.kv.tokens import Tokens
 
 PLENTY = 10**9
 

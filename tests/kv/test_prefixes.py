@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legato.core.tokens import Tokens, common_prefix
 from legato.kv.prefixes import PrefixTree, _Node
-from legato.kv.tokens import Tokens, common_prefix
 
 Plain = tuple[int, ...]
 

@@ -11,8 +11,8 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
+from legato.core.tokens import Tokens
 from legato.engine.context import EngineError
-from legato.kv.tokens import Tokens
 
 HEADER = struct.Struct("<8sII")
 """Of a saved state: what it is, how many tokens it has, and their checksum. The tokens follow, int32 each."""
@@ -25,7 +25,7 @@ def state_bytes_of(tokens: int) -> int:
 
 
 class FakeContext:
-    """Cells of several sequences, as much of them as `legato.runtime.keeper` uses.
+    """Cells of several sequences, as much of them as `legato.kv.manager` uses.
 
     Args:
         sequences: How many.

@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from legato.engine.sampler import SamplingParameters
-from legato.runtime import client as client_module
-from legato.runtime.client import EngineClient
-from legato.runtime.messages import EngineSettings, FromWorker, ModelInfo, Ready, ToWorker
-from legato.runtime.request_stream import RequestStream
+from legato.client import client as client_module
+from legato.client.client import EngineClient
+from legato.client.request_stream import RequestStream
+from legato.core.origin import Origin, ServiceTier
+from legato.core.sampling import SamplingParameters
 from legato.scheduling.costs import Coefficients
-from legato.telemetry.record import Origin, ServiceTier
+from legato.wire.messages import EngineSettings, FromWorker, ModelInfo, Ready, ToWorker
 
 COSTS = Coefficients(0.005, 0.001, 1e-7, 0.01, 0.001, 1e-7)
 

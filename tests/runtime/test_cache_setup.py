@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from legato.engine.context import ContextSettings
-from legato.runtime.cache_setup import SAMPLE_BYTES, SAMPLES, state_key
-from legato.runtime.messages import EngineSettings
+from legato.wire.messages import EngineSettings
+from legato.worker.cache_setup import SAMPLE_BYTES, SAMPLES, state_key
 
 SETTINGS = EngineSettings("model.gguf", cache_folder="cache")
 CONTEXT = ContextSettings(4, 1024, 512, 2, 2, "off")

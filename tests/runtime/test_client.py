@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from legato.runtime.client import EngineClient
-from legato.runtime.messages import Configure, EngineSettings, LearnedCosts, Report, Submit
-from legato.runtime.request_stream import RequestStream
+from legato.client.client import EngineClient
+from legato.client.request_stream import RequestStream
+from legato.core.calls import Call, Chunk
+from legato.core.timings import Timings
 from legato.scheduling.costs import Coefficients
-from legato.telemetry.calls import Call, Chunk
-from legato.telemetry.timeline import Timings
+from legato.wire.messages import Configure, EngineSettings, LearnedCosts, Report, Submit
 from tests.runtime.fake_worker import COSTS, FakeWorker, FakeWorkers, submit
 
 SETTINGS = EngineSettings("model.gguf", policy="chunked", chunk=64, gap_target_s=0.1)

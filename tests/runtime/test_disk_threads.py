@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from legato.kv.disk import DiskStore
-from legato.runtime.disk_threads import DiskThreads, Fetched, Written
+from legato.kv.disk_threads import DiskThreads, Fetched, Written
 from tests.support.waiting import wait_until
 
 TOKENS = np.arange(5, dtype=np.int32)

@@ -17,16 +17,17 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from legato.core.cache import CacheAction, CacheEntry, Recalled
+from legato.core.choices import PolicyName
+from legato.core.tokens import Tokens
 from legato.engine.context import Context
-from legato.kv.cache import READ_AT_LEAST
+from legato.kv import manager as keeper_module
 from legato.kv.disk import DiskStore
-from legato.kv.tokens import Tokens
-from legato.runtime import keeper as keeper_module
-from legato.runtime.disk_threads import DiskThreads
-from legato.runtime.keeper import Keeper, Limits
-from legato.runtime.messages import CacheAction, CacheEntry, Recalled
+from legato.kv.disk_threads import DiskThreads
+from legato.kv.manager import Keeper, Limits
+from legato.kv.placement import READ_AT_LEAST
 from legato.scheduling.costs import Coefficients, CostModel
-from legato.scheduling.policies import PolicyName, make_policy
+from legato.scheduling.policies import make_policy
 from legato.scheduling.scheduler import Scheduler
 from legato.scheduling.state import Chunk, Outcome, Plan, Sequence
 from tests.runtime.fake_context import FakeContext, state_bytes_of

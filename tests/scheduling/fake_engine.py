@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from legato.core.choices import PolicyName
 from legato.scheduling.costs import Coefficients, CostModel, Work
-from legato.scheduling.policies import PolicyName, make_policy
+from legato.scheduling.policies import make_policy
 from legato.scheduling.scheduler import NeverFitsError, Scheduler
 from legato.scheduling.state import Chunk, Outcome, Phase, Plan
 from legato.scheduling.state import Sequence as Request

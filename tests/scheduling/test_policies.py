@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from legato.core.choices import PolicyName
 from legato.scheduling.adaptive import Adaptive
 from legato.scheduling.costs import CostModel
-from legato.scheduling.policies import Chunked, Policy, PolicyName, Whole, make_policy
+from legato.scheduling.policies import Chunked, Policy, Whole, make_policy
 from legato.scheduling.state import Chunk, Phase, Plan, Sequence
 from tests.scheduling.fake_engine import COSTS, STEP_TOKENS, Run, Wish
 from tests.scheduling.strategies import runs

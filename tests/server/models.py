@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from legato.models import LocalModel
-from legato.runtime.messages import ModelInfo
 from legato.scheduling.costs import Coefficients
 from legato.tuning.profile import Profile
+from legato.wire.messages import ModelInfo
 
 COSTS = Coefficients(0.004, 0.001, 1e-6, 0.002, 0.003, 1e-7, 4e-7, 64)
 PROFILE = Profile(

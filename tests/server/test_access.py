@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 
 from legato.errors import LegatoError
 from legato.server.access import AccessMiddleware, KeyRing, KnownHosts, check_exposure, host_name, is_loopback
-from legato.server.errors import install_error_handlers
+from legato.server.api_error import install_error_handlers
 from legato.server.sessions import Sessions
 
 LIMIT = 1000

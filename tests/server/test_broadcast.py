@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from legato.engine.sampler import SamplingParameters
-from legato.runtime.client import EngineClient
-from legato.runtime.messages import Submit
-from legato.runtime.request_stream import RequestStream
+from legato.client.client import EngineClient
+from legato.client.request_stream import RequestStream
+from legato.core.calls import Call, Chunk
+from legato.core.origin import Origin
+from legato.core.sampling import SamplingParameters
 from legato.server import broadcast
 from legato.server.broadcast import Broadcast
 from legato.server.service import Service
-from legato.telemetry.calls import Call, Chunk
-from legato.telemetry.record import Origin
 from legato.telemetry.timeline import Timeline
+from legato.wire.messages import Submit
 from tests.server.test_settings_api import make_app
 
 Event = tuple[str, Any]

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 from fastapi import FastAPI
 
-from legato.runtime.client import EngineClient
-from legato.runtime.engine_state import ReadyState
-from legato.runtime.messages import CacheCommand, CacheEntry, CacheReply, CacheState
+from legato.client.client import EngineClient
+from legato.client.status import ReadyState
+from legato.core.cache import CacheEntry, CacheState
 from legato.server.app import create_app
 from legato.server.run import engine_settings
 from legato.server.service import Service
 from legato.settings import Settings
+from legato.wire.messages import CacheCommand, CacheReply
 from tests.server.models import COSTS, a_model, model_info
 
 PATH = "/api/cache"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from legato.server.api_error import ApiError
 from legato.server.clients import Clients
-from legato.server.errors import ApiError
 from legato.settings import Settings
 
 KEYS = {"api_keys": ("ana=1", "ben=2", "cai=3", "4")}

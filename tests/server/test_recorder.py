@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from legato.core.calls import Call
+from legato.core.origin import Origin
 from legato.server.recorder import JUDGED_CALLS, Recorder
-from legato.telemetry.calls import Call
-from legato.telemetry.metrics import Metrics
-from legato.telemetry.record import Origin
+from legato.sinks.metrics import Metrics
 from legato.telemetry.timeline import Timeline
 
 

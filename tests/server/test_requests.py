@@ -12,9 +12,9 @@ from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from pydantic import ValidationError
 
-from legato.engine.sampler import SamplingParameters
-from legato.server.errors import ApiError
-from legato.server.requests import MAX_CHOICES, MAX_STOPS, ChatRequest, CompletionRequest
+from legato.core.sampling import SamplingParameters
+from legato.server.api_error import ApiError
+from legato.server.openai.requests import MAX_CHOICES, MAX_STOPS, ChatRequest, CompletionRequest
 
 VOCABULARY_SIZE = 1000
 MESSAGES = [{"role": "user", "content": "Hello"}]

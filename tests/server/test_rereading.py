@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from legato.kv.tokens import Tokens
+from legato.core.timings import Reread
+from legato.core.tokens import Tokens
 from legato.server import rereading
 from legato.server.rereading import Rereading
-from legato.telemetry.timeline import Reread
 
 
 class Words:

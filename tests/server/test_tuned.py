@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.engine.choices import FlashAttention
+from legato.core.choices import FlashAttention
 from legato.errors import LegatoError
-from legato.runtime.messages import EngineSettings
-from legato.runtime.sizing import default_threads
 from legato.scheduling.costs import Coefficients
 from legato.server.run import engine_settings, make_service
 from legato.server.service import Service
-from legato.server.tuned import CostKeeper, cost_settings_of, uses_profile, with_profile
+from legato.server.tuned_settings import CostKeeper, cost_settings_of, uses_profile, with_profile
 from legato.settings import Settings
 from legato.tuning.profile import CostSettings, ProfileStore, cost_settings
+from legato.wire.messages import EngineSettings
+from legato.worker.sizing import default_threads
 from tests.server.models import COSTS, PROFILE, a_model
 
 NEWER = msgspec.structs.replace(COSTS, decode_call_s=0.005)

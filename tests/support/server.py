@@ -97,7 +97,7 @@ class LegatoProcess:
         workers = []
         for child in self.descendants():
             with contextlib.suppress(psutil.NoSuchProcess):
-                if "legato.runtime.worker" in " ".join(child.cmdline()):
+                if "legato.worker.main" in " ".join(child.cmdline()):
                     workers.append(child)
         return workers
 

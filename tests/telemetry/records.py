@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from legato.telemetry.parts import Blame, Parts
-from legato.telemetry.record import ChunkRead, EndReason, RequestRecord, Stall
+from legato.core.causes import Blame, Parts
+from legato.core.origin import EndReason
+from legato.core.timings import ChunkRead, Stall
+from legato.telemetry.record import RequestRecord
 from legato.telemetry.timeline import Timeline
 
 ARRIVED_AT = 1_700_000_000.0

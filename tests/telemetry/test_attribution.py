@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legato.core.calls import Call, Chunk
+from legato.core.causes import CAUSES, Cause
 from legato.telemetry.attribution import Attribution, Stretch
-from legato.telemetry.calls import Call, Chunk
-from legato.telemetry.parts import CAUSES, Cause
 from legato.telemetry.timeline import stall_cause
 
 ANA, BEN, CAI = 1, 2, 3

@@ -24,8 +24,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legato.errors import LegatoError
-from legato.telemetry.history import History
-from legato.telemetry.history_file import RARE_ROWS, pack, unpack
+from legato.sinks.history import History
+from legato.sinks.history_file import RARE_ROWS, pack, unpack
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.summary import Cursor, Summary
 from legato.telemetry.verdict import verdict
@@ -309,7 +309,7 @@ def test_a_killed_writer_leaves_a_whole_file(path: Path) -> None:
     script = textwrap.dedent(
         f"""
         from pathlib import Path
-        from legato.telemetry.history import History
+        from legato.sinks.history import History
         from tests.telemetry.records import request_record
         history = History.open(Path({str(path)!r}), max_age_s=None, max_bytes=200_000)
         for i in range(10**9):
@@ -476,7 +476,7 @@ def test_a_full_disk_turns_it_off_and_adding_goes_on(path: Path) -> None:
         f"""
         import resource
         from pathlib import Path
-        from legato.telemetry.history import History
+        from legato.sinks.history import History
         from tests.telemetry.records import request_record
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
         history = History.open(Path({str(path)!r}), max_age_s=None, max_bytes=None)

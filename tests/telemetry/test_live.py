@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legato.core.origin import Origin
+from legato.core.timings import ChunkRead
 from legato.telemetry.live import live_request, prefill_left_ms
-from legato.telemetry.record import LiveRequest, Origin
-from legato.telemetry.timeline import ChunkRead, Timeline
+from legato.telemetry.record import LiveRequest
+from legato.telemetry.timeline import Timeline
 
 ORIGIN = Origin("chatcmpl-1", "chat", "ana")
 

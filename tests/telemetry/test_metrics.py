@@ -14,17 +14,9 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
-from legato.telemetry.calls import Call, Chunk
-from legato.telemetry.metrics import (
-    ERROR_BUCKETS,
-    GAP_BUCKETS_S,
-    PHASE_BUCKETS_S,
-    Distribution,
-    Live,
-    Metrics,
-    Planning,
-)
-from legato.telemetry.parts import CAUSES
+from legato.core.calls import Call, Chunk
+from legato.core.causes import CAUSES
+from legato.sinks.metrics import ERROR_BUCKETS, GAP_BUCKETS_S, PHASE_BUCKETS_S, Distribution, Live, Metrics, Planning
 from tests.telemetry.records import request_record, stall
 
 HISTOGRAMS = ("ttft", "queue", "load", "prefill", "inter_token_latency", "time_per_output_token", "request")

@@ -18,10 +18,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from legato.core.causes import Parts
 from legato.errors import LegatoError
-from legato.telemetry.parts import Parts
+from legato.sinks.spans import SpanExporter
 from legato.telemetry.record import RequestRecord
-from legato.telemetry.spans import SpanExporter
 from tests.telemetry.records import ARRIVED_AT, request_record, stall
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -150,7 +150,7 @@ def test_missing_packages_are_named() -> None:
         import sys
         sys.modules["opentelemetry.sdk.trace"] = None  # as if it were not installed
         from legato.errors import LegatoError
-        from legato.telemetry.spans import SpanExporter
+        from legato.sinks.spans import SpanExporter
         try:
             SpanExporter.from_environment({{"{ENDPOINT}": "http://127.0.0.1:4318"}})
         except LegatoError as error:

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legato.core.calls import Call, Chunk
+from legato.core.timings import Timings
 from legato.telemetry.attribution import Stretch
-from legato.telemetry.calls import Call, Chunk
-from legato.telemetry.timeline import LONGEST_STALLS, Timeline, Timings
+from legato.telemetry.timeline import LONGEST_STALLS, Timeline
 
 ROUNDING_MS = 0.0026
 """Five figures are rounded to a microsecond each, so that four of them may miss the fifth by half of one each."""

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from legato.telemetry.utilisation import GpuUse, NvidiaGpus, Utilisation
+from legato.sinks.utilisation import GpuUse, NvidiaGpus, Utilisation
 
 MIB = 2**20
 

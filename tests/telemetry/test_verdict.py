@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legato.core.causes import CAUSES, Blame, Parts
+from legato.core.timings import ChunkRead, Stall, Timings
 from legato.telemetry.advice import ADVICE
-from legato.telemetry.parts import CAUSES, Blame, Parts
-from legato.telemetry.record import ChunkRead, RequestRecord, Stall
-from legato.telemetry.split import PHASES
-from legato.telemetry.timeline import Timings
+from legato.telemetry.breakdown import PHASES
+from legato.telemetry.record import RequestRecord
 from legato.telemetry.verdict import Verdict, verdict
 from legato.telemetry.wording import count, duration, listed, rate, share_of
 

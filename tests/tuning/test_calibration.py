@@ -10,8 +10,8 @@ import pytest
 
 from legato.engine.context import Context, ContextSettings
 from legato.engine.model import Model
-from legato.runtime.calibration import TimedCall, calibrate, fit, time_calls
 from legato.scheduling.costs import Coefficients, CostModel, Work
+from legato.worker.calibration import TimedCall, calibrate, fit, time_calls
 
 SEQUENCES = 3
 

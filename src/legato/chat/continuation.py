@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from legato.chat.errors import TemplateError
+from legato.chat.message_error import TemplateError
 
 
 def mark(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], str]:

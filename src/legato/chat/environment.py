@@ -20,7 +20,7 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from legato.chat.errors import TemplateRefusalError
+from legato.chat.message_error import TemplateRefusalError
 
 LARGEST_PRODUCT = 2**20
 """Longest text or list that `*` may make, and largest exponent that `**` may have."""

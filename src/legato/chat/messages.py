@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from legato.chat.errors import MessageError
+from legato.chat.message_error import MessageError
 
 __all__ = ["MessageError", "read_messages"]
 

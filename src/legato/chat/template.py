@@ -14,7 +14,7 @@ from jinja2 import TemplateSyntaxError
 from legato.chat import continuation
 from legato.chat.builtin import builtin_template
 from legato.chat.environment import ChatEnvironment, clock
-from legato.chat.errors import TemplateError
+from legato.chat.message_error import TemplateError
 from legato.errors import LegatoError
 
 LONGEST_OUTPUT = 2**26

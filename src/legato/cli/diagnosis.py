@@ -16,8 +16,8 @@ from legato.engine.library import BuildInfo, build_info
 from legato.errors import LegatoError
 from legato.models import GgufHeader, check_gguf, default_store
 from legato.models.disk import readable_bytes
-from legato.runtime.sizing import default_threads, usable_cpus
 from legato.settings import config_file, load_settings
+from legato.worker.sizing import default_threads, usable_cpus
 
 REBUILD = "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python=={}"
 CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX512", "avx512_vnni": "AVX512_VNNI", "fma": "FMA", "f16c": "F16C"}

@@ -14,11 +14,12 @@ from legato.cli.api_client import ApiClient, Explained, readable_json
 from legato.cli.background_server import server_address
 from legato.cli.plain_text import plain, plain_text, replace_what_the_terminal_lacks
 from legato.cli.views import ApiKey, Json, Url, local_time, print_view
+from legato.core.causes import CAUSES
+from legato.core.timings import ChunkRead, Stall
 from legato.errors import LegatoError
-from legato.telemetry.parts import CAUSES
-from legato.telemetry.record import ChunkRead, RequestRecord, Stall
+from legato.telemetry.breakdown import PHASES, Phase, split
+from legato.telemetry.record import RequestRecord
 from legato.telemetry.sentences import CAUSE_WORDS, stall_words
-from legato.telemetry.split import PHASES, Phase, split
 from legato.telemetry.wording import count, duration, listed
 
 BAR_CELLS = 30

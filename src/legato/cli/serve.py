@@ -11,7 +11,7 @@ from legato.cli.options import with_settings_options
 from legato.settings import load_settings
 
 if TYPE_CHECKING:
-    from legato.runtime.engine_state import ReadyState
+    from legato.client.status import ReadyState
     from legato.tuning.profile import Profile
 
 
@@ -26,10 +26,10 @@ def command(flags: dict[str, Any]) -> None:
         level=logging.INFO if settings.verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
     # Imported here so that `legato --help` and mistakes in the settings are answered at once.
+    from legato.client.status import EngineState, FailedState, ReadyState
     from legato.models import check_gguf, default_store
-    from legato.runtime.engine_state import EngineState, FailedState, ReadyState
     from legato.server.run import listen, make_service, run_server
-    from legato.server.tuned import uses_profile
+    from legato.server.tuned_settings import uses_profile
     from legato.tuning.profile import default_profiles
 
     listening = listen(settings)

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 from llama_cpp import llama_cpp as lib
 
-from legato.engine.vocabulary import Tokens
+from legato.core.tokens import Tokens
 
 
 class Batch:

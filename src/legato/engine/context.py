@@ -11,8 +11,8 @@ import numpy as np
 from llama_cpp import llama_cpp as lib
 from numpy.typing import NDArray
 
+from legato.core.choices import FlashAttention, KvType
 from legato.engine.batch import Batch
-from legato.engine.choices import FlashAttention, KvType
 from legato.engine.library import start_library
 from legato.engine.model import Model
 from legato.errors import LegatoError

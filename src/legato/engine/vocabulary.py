@@ -10,8 +10,7 @@ import numpy as np
 from llama_cpp import llama_cpp as lib
 from numpy.typing import NDArray
 
-Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
-"""Token ids, shape [n]."""
+from legato.core.tokens import Tokens
 
 
 class Vocabulary:

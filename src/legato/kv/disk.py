@@ -38,9 +38,9 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from legato.core.tokens import Tokens
 from legato.errors import LegatoError
 from legato.files import sync_folder
-from legato.kv.tokens import Tokens
 
 FORMAT_VERSION: Final = 1
 """Version of the files. Those of another version are removed: their states are read anew."""

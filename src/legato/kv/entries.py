@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from legato.core.tokens import Tokens
 from legato.kv.prefixes import PrefixTree
-from legato.kv.tokens import Tokens
 
 Place = Literal["memory", "disk"]
 """Where an entry's state can be."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from legato.kv.tokens import Tokens, common_prefix
+from legato.core.tokens import Tokens, common_prefix
 
 
 @dataclass(slots=True, eq=False)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
-from legato.kv.tokens import Tokens
-
-CacheScope = Literal["server", "key", "off"]
-"""Whose remembered prompts a request may begin with: everybody's, those of its own API key, nobody's."""
+from legato.core.tokens import Tokens
 
 
 class Holder(Protocol):

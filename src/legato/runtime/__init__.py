@@ -1,1 +1,1 @@
-"""The engine worker process with its loop, the client that the server holds, and the messages between them."""
+"""The engine's loop, over protocols for what it runs on: a clock, an engine, a store of KV state, a mailbox."""

@@ -9,29 +9,29 @@ from collections.abc import Sequence as Listing
 from dataclasses import dataclass
 from typing import Protocol
 
+from legato.core.cache import Recalled
+from legato.core.calls import Call
+from legato.core.tokens import Tokens
 from legato.engine.context import AbortedError, EngineError
-from legato.kv.tokens import Tokens
-from legato.runtime.executor import CallResult, Executor, slot_of
-from legato.runtime.interruptible import OpenRead
-from legato.runtime.keeper import Keeper
-from legato.runtime.messages import (
+from legato.kv.manager import Keeper
+from legato.runtime.interruption import OpenRead
+from legato.scheduling.costs import CostModel, Work
+from legato.scheduling.policies import Policy, make_policy
+from legato.scheduling.scheduler import NeverFitsError, Released, Scheduler
+from legato.scheduling.state import Plan, Sequence
+from legato.wire.messages import (
     CacheCommand,
     CacheReply,
     Cancel,
     Configure,
     FromWorker,
     LearnedCosts,
-    Recalled,
     Report,
     SetBudgets,
     Submit,
     ToWorker,
 )
-from legato.scheduling.costs import CostModel, Work
-from legato.scheduling.policies import Policy, make_policy
-from legato.scheduling.scheduler import NeverFitsError, Released, Scheduler
-from legato.scheduling.state import Plan, Sequence
-from legato.telemetry.calls import Call
+from legato.worker.executor import CallResult, Executor, slot_of
 
 logger = logging.getLogger(__name__)
 

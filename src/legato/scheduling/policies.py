@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence as Listing
-from typing import Literal, Protocol
+from typing import Protocol
 
+from legato.core.choices import PolicyName
 from legato.scheduling.adaptive import Adaptive
 from legato.scheduling.costs import CostModel
 from legato.scheduling.state import Chunk, Phase, Plan, Sequence
-
-PolicyName = Literal["adaptive", "chunked", "whole"]
 
 
 class Policy(Protocol):

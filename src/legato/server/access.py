@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.errors import LegatoError
-from legato.server.errors import ApiError
+from legato.server.api_error import ApiError
 from legato.server.sessions import COOKIE, Sessions
 from legato.settings import key_name, secret
 

@@ -10,16 +10,16 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
-from legato.engine.vocabulary import Tokens
+from legato.core.origin import Endpoint, Origin
+from legato.core.timings import Timings
+from legato.core.tokens import Tokens
+from legato.server.api_error import ApiError
 from legato.server.clients import Clients
-from legato.server.errors import ApiError
 from legato.server.generation import Finish, Generation, GenerationRequest, Progress, interleave
-from legato.server.requests import CommonRequest
-from legato.server.responses import running_usage_of
+from legato.server.openai.bodies import running_usage_of
+from legato.server.openai.requests import CommonRequest
 from legato.server.sse import EventStream, unless_client_goes
 from legato.server.text import ChosenToken, Piece
-from legato.telemetry.record import Endpoint, Origin
-from legato.telemetry.timeline import Timings
 
 DONE = b"data: [DONE]\n\n"
 """What ends a stream of OpenAI's API."""

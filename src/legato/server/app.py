@@ -17,17 +17,19 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato import __version__
-from legato.runtime.engine_state import FailedState, LoadingState, ReadyState, StoppedState
-from legato.server import cache_api, openai_chat, openai_completions, pages, settings_api, telemetry_api
+from legato.client.status import FailedState, LoadingState, ReadyState, StoppedState
+from legato.server import cache_api, pages, settings_api, telemetry_api
 from legato.server.access import AccessMiddleware, KeyRing, KnownHosts
+from legato.server.api_error import install_error_handlers
 from legato.server.broadcast import Broadcast
 from legato.server.clients import Clients
-from legato.server.errors import install_error_handlers
+from legato.server.openai import chat as openai_chat
+from legato.server.openai import completions as openai_completions
 from legato.server.service import Service
 from legato.server.sessions import Sessions
 from legato.server.sse import ClientGoneError
 from legato.settings import Settings
-from legato.telemetry.utilisation import NvidiaGpus, Utilisation
+from legato.sinks.utilisation import NvidiaGpus, Utilisation
 
 
 def create_app(settings: Settings, service: Service) -> FastAPI:

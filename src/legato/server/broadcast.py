@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from legato.runtime.engine_state import StoppedState
+from legato.client.status import StoppedState
 from legato.server.recorder import running
 from legato.server.service import Service
-from legato.server.views import status_of, step_of
+from legato.server.status import status_of, step_of
+from legato.sinks.utilisation import Utilisation
 from legato.telemetry.record import LiveRequest
 from legato.telemetry.summary import Summary
-from legato.telemetry.utilisation import Utilisation
 
 TICK_S = 0.25
 """How often is looked for changes while somebody watches."""

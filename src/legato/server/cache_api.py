@@ -9,11 +9,12 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from legato.runtime.engine_state import NotReadyError
-from legato.runtime.messages import CacheAction, CacheEntry, CacheReply
+from legato.client.status import NotReadyError
+from legato.core.cache import CacheAction, CacheEntry
+from legato.server.api_error import ApiError
 from legato.server.clients import Clients
-from legato.server.errors import ApiError
 from legato.server.service import Service
+from legato.wire.messages import CacheReply
 
 router = APIRouter()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from legato.core.origin import ServiceTier
 from legato.server.access import is_loopback
-from legato.server.errors import ApiError
+from legato.server.api_error import ApiError
 from legato.settings import Settings, key_gap_target_ms
-from legato.telemetry.record import ServiceTier
 
 
 @dataclass(frozen=True, slots=True)

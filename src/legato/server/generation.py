@@ -10,17 +10,18 @@ from typing import Literal
 
 import msgspec
 
-from legato.engine.sampler import SamplingParameters
-from legato.engine.vocabulary import Tokens, Vocabulary
-from legato.runtime.client import EngineClient
-from legato.runtime.request_stream import Ended, PromptRead, Token
-from legato.server.errors import ApiError
+from legato.client.client import EngineClient
+from legato.client.request_stream import Ended, PromptRead, Token
+from legato.core.origin import EndReason, Origin
+from legato.core.sampling import SamplingParameters
+from legato.core.timings import Reread, Timings
+from legato.core.tokens import Tokens
+from legato.engine.vocabulary import Vocabulary
+from legato.server.api_error import ApiError
 from legato.server.recorder import Recorder
 from legato.server.rereading import Rereading
 from legato.server.text import AnswerText, Piece
 from legato.telemetry.live import prefill_left_ms
-from legato.telemetry.record import EndReason, Origin
-from legato.telemetry.timeline import Reread, Timings
 
 FinishReason = Literal["stop", "length"]
 

@@ -14,9 +14,9 @@ from starlette.responses import FileResponse, Response
 
 from legato import __version__
 from legato.server.access import KeyRing
+from legato.server.api_error import ApiError
 from legato.server.broadcast import Broadcast
 from legato.server.clients import Clients
-from legato.server.errors import ApiError
 from legato.server.sessions import COOKIE, LASTS_S, Sessions
 from legato.server.sse import EventStream
 

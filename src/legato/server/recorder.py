@@ -8,14 +8,15 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from itertools import islice, takewhile
 
-from legato.runtime.client import EngineClient
-from legato.runtime.engine_state import LoadingState
-from legato.telemetry.calls import Call
-from legato.telemetry.history import History
+from legato.client.client import EngineClient
+from legato.client.status import LoadingState
+from legato.core.calls import Call
+from legato.core.origin import EndReason, Origin
+from legato.sinks.history import History
+from legato.sinks.metrics import Metrics
+from legato.sinks.spans import SpanExporter
 from legato.telemetry.live import live_request
-from legato.telemetry.metrics import Metrics
-from legato.telemetry.record import EndReason, LiveRequest, Origin, RequestRecord
-from legato.telemetry.spans import SpanExporter
+from legato.telemetry.record import LiveRequest, RequestRecord
 from legato.telemetry.timeline import Timeline
 
 REMEMBERED_CALLS = 20_000

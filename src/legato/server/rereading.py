@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from legato.engine.vocabulary import Tokens, Vocabulary
-from legato.kv.diagnosis import RecentPrompts, find_change
-from legato.telemetry.timeline import Reread
+from legato.core.timings import Reread
+from legato.core.tokens import Tokens
+from legato.engine.vocabulary import Vocabulary
+from legato.server.prompt_changes import RecentPrompts, find_change
 
 logger = logging.getLogger(__name__)
 

@@ -16,19 +16,19 @@ import uvicorn
 from fastapi import FastAPI
 
 from legato.chat.template import read_template
-from legato.engine.choices import KvType
+from legato.client.status import EngineState
+from legato.core.choices import KvType
 from legato.errors import LegatoError
 from legato.models import LocalModel
-from legato.runtime.engine_state import EngineState
-from legato.runtime.messages import EngineSettings
 from legato.server.access import check_exposure
 from legato.server.app import create_app
 from legato.server.service import Service
-from legato.server.tuned import CostKeeper, cost_settings_of, with_profile
+from legato.server.tuned_settings import CostKeeper, cost_settings_of, with_profile
 from legato.settings import Settings
-from legato.telemetry.history import History
-from legato.telemetry.spans import SpanExporter
+from legato.sinks.history import History
+from legato.sinks.spans import SpanExporter
 from legato.tuning.profile import Profile, ProfileStore, default_profiles
+from legato.wire.messages import EngineSettings
 
 OVERTIME_S = 5.0
 """Time beyond the grace for last events to reach their clients."""

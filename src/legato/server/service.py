@@ -15,15 +15,12 @@ from typing import Any
 import numpy as np
 
 from legato import __version__
-from legato.chat.errors import MessageError
+from legato.chat.message_error import MessageError
 from legato.chat.messages import read_messages
 from legato.chat.template import ChatTemplate
 from legato.chat.truncation import Window, turn_starts, turns_to_drop
-from legato.engine.model import Model
-from legato.engine.vocabulary import Tokens, Vocabulary
-from legato.errors import LegatoError
-from legato.runtime.client import EngineClient, QueueFullError
-from legato.runtime.engine_state import (
+from legato.client.client import EngineClient, QueueFullError
+from legato.client.status import (
     EngineState,
     FailedState,
     LoadingState,
@@ -32,15 +29,19 @@ from legato.runtime.engine_state import (
     StoppedState,
     describe,
 )
-from legato.runtime.messages import EngineSettings, ModelInfo
-from legato.server.errors import ApiError
+from legato.core.tokens import Tokens
+from legato.engine.model import Model
+from legato.engine.vocabulary import Vocabulary
+from legato.errors import LegatoError
+from legato.server.api_error import ApiError
 from legato.server.generation import Generation, GenerationRequest
 from legato.server.recorder import Recorder
 from legato.server.rereading import Rereading
-from legato.server.tuned import CostKeeper
-from legato.telemetry.history import History
-from legato.telemetry.metrics import Live, Metrics, Planning, Remembered
-from legato.telemetry.spans import SpanExporter
+from legato.server.tuned_settings import CostKeeper
+from legato.sinks.history import History
+from legato.sinks.metrics import Live, Metrics, Planning, Remembered
+from legato.sinks.spans import SpanExporter
+from legato.wire.messages import EngineSettings, ModelInfo
 
 RETRY_AFTER_LOADING_S = 2
 

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from legato.runtime.client import EngineClient
-from legato.runtime.engine_state import ReadyState
-from legato.scheduling.policies import PolicyName
+from legato.client.client import EngineClient
+from legato.client.status import ReadyState
+from legato.core.choices import PolicyName
+from legato.server.api_error import ApiError
 from legato.server.clients import Clients
-from legato.server.errors import ApiError
 from legato.server.service import Service
 from legato.settings import MAX_CHUNK, MAX_GAP_TARGET_MS, MIN_GAP_TARGET_MS
 

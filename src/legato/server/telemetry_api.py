@@ -9,13 +9,14 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from legato.core.origin import EndReason
 from legato.errors import LegatoError
-from legato.server.errors import ApiError
+from legato.server.api_error import ApiError
 from legato.server.recorder import Recorder, running
 from legato.server.service import Service
-from legato.server.views import status_of, step_of
-from legato.telemetry.history import History
-from legato.telemetry.record import EndReason, RequestRecord
+from legato.server.status import status_of, step_of
+from legato.sinks.history import History
+from legato.telemetry.record import RequestRecord
 from legato.telemetry.summary import Cursor, Page, Summary
 from legato.telemetry.verdict import verdict
 

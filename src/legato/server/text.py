@@ -6,8 +6,8 @@ import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from legato.core.answers import Logprobs
 from legato.engine.vocabulary import Vocabulary
-from legato.runtime.messages import Logprobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from legato.telemetry.breakdown import Split
 from legato.telemetry.record import RequestRecord
-from legato.telemetry.split import Split
 
 Advice = Literal[
     "keep_running",

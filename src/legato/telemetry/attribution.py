@@ -10,8 +10,8 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
-from legato.telemetry.calls import Call
-from legato.telemetry.parts import Blame, Parts
+from legato.core.calls import Call
+from legato.core.causes import Blame, Parts
 
 ALONE_SAMPLES = 31
 """Latest calls that decoded for one answer alone: their median is what an answer's own token costs."""

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from legato.telemetry.record import LiveRequest, Origin
-from legato.telemetry.timeline import ChunkRead, Timeline
+from legato.core.origin import Origin
+from legato.core.timings import ChunkRead
+from legato.telemetry.record import LiveRequest
+from legato.telemetry.timeline import Timeline
 
 LATEST_TOKENS = 20
 """Tokens that the present decode rate is taken over."""

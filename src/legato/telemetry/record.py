@@ -9,42 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from legato.telemetry.calls import Call, Chunk
-from legato.telemetry.timeline import ChunkRead, Stall, Timings
-
-__all__ = [
-    "Call",
-    "Chunk",
-    "ChunkRead",
-    "EndReason",
-    "Endpoint",
-    "LiveRequest",
-    "Origin",
-    "RequestRecord",
-    "ServiceTier",
-    "Stall",
-]
-
-EndReason = Literal["stop", "length", "cancelled", "failed"]
-"""Why an answer ended: the model or a stop string, no more tokens allowed, the client went away, or an error."""
-
-
-Endpoint = Literal["chat", "completions"]
-"""Which API a request came through."""
-
-ServiceTier = Literal["default", "flex"]
-"""How a request is served: like others, or as background work, which gets what others leave."""
-
-
-class Origin(msgspec.Struct, frozen=True):
-    """Who asked for what."""
-
-    id: str
-    """As in the answer's body; `ID-1` and so on for further choices of one request."""
-    endpoint: Endpoint
-    client: str | None = None
-    """Name of the API key that sent it; None without one."""
-    service_tier: ServiceTier = "default"
+from legato.core.origin import Endpoint, EndReason, ServiceTier
+from legato.core.timings import ChunkRead, Stall, Timings
 
 
 class RequestRecord(msgspec.Struct):

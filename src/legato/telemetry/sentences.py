@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from legato.telemetry.parts import CAUSES, Blame, Cause, Parts
-from legato.telemetry.record import RequestRecord, Stall
-from legato.telemetry.split import PHASES, Phase, Split, merged
+from legato.core.causes import CAUSES, Blame, Cause, Parts
+from legato.core.timings import Stall
+from legato.telemetry.breakdown import PHASES, Phase, Split, merged
+from legato.telemetry.record import RequestRecord
 from legato.telemetry.wording import count, duration, listed, rate, share_of
 
 SLOWED_SHARE = 0.1

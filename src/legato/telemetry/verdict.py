@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from legato.core.causes import CAUSES, Blame, Cause
 from legato.telemetry.advice import ADVICE, Advice, advice
-from legato.telemetry.parts import CAUSES, Blame, Cause
+from legato.telemetry.breakdown import Phase, Split, split
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.sentences import sentences
-from legato.telemetry.split import Phase, Split, split
 
 
 class CauseTime(msgspec.Struct, frozen=True):

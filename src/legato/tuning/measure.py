@@ -10,14 +10,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from legato.core.choices import FlashAttention, KvType
 from legato.engine.batch import Batch
-from legato.engine.choices import FlashAttention, KvType
 from legato.engine.context import Context, ContextSettings
 from legato.engine.library import build_info
 from legato.engine.model import Model
-from legato.runtime.calibration import CallTimer, TimedCall, fit, time_calls
-from legato.runtime.sizing import flash_tile
 from legato.scheduling.costs import Coefficients, CostModel
+from legato.worker.calibration import CallTimer, TimedCall, fit, time_calls
+from legato.worker.sizing import flash_tile
 
 CHUNKS = (64, 16, 8, 32, 128, 512)
 """Chunk sizes that are timed, the most telling first."""

@@ -16,10 +16,10 @@ import msgspec
 import platformdirs
 from filelock import FileLock, Timeout
 
-from legato.engine.choices import FlashAttention, KvType
+from legato.core.choices import FlashAttention, KvType
 from legato.errors import LegatoError
-from legato.runtime.sizing import usable_cpus
 from legato.scheduling.costs import Coefficients
+from legato.worker.sizing import usable_cpus
 
 PATH_VARIABLE: Final = "LEGATO_TUNING"
 """Environment variable that names another file, or is `off`."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from legato.engine.batch import Batch
 from legato.engine.context import Context, ContextSettings
 from legato.engine.model import Model
-from legato.runtime.sizing import default_threads
+from legato.worker.sizing import default_threads
 
 ROWS = 64
 """Tokens of a call: as many as a context gives logits for."""

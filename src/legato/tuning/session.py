@@ -12,23 +12,13 @@ from typing import Protocol
 
 import msgspec
 
-from legato.engine.choices import FlashAttention, KvType
+from legato.core.choices import FlashAttention, KvType
 from legato.engine.quantize import converted_bytes
-from legato.runtime.sizing import default_threads, usable_cpus
-from legato.tuning.child import (
-    Compare,
-    Convert,
-    Measure,
-    OutOfTimeError,
-    RefusedError,
-    Result,
-    Task,
-    TimeThreads,
-    run,
-)
+from legato.tuning.child import Compare, Convert, Measure, OutOfTimeError, RefusedError, Result, Task, TimeThreads, run
 from legato.tuning.choice import Measured, choose, is_confirmed_by
 from legato.tuning.measure import Configuration, Measurement, ThreadTimes
 from legato.tuning.quality import Loss
+from legato.worker.sizing import default_threads, usable_cpus
 
 FAST_WEIGHTS = ("Q8_0", "Q4_0")
 """Weight types that the library reads prompts with fastest, the one that loses less first."""

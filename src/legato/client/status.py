@@ -1,0 +1,61 @@
+"""What an engine is doing, and what a person is told who asks for an answer meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from legato.errors import LegatoError
+from legato.wire.messages import ModelInfo
+
+
+class NotReadyError(LegatoError):
+    """No model is ready: it is being loaded, failed to load, or the server is stopping."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadingState:
+    """The model is being loaded, for the first time or again after a crash."""
+
+    share: float
+    """0 to 1."""
+    reason: str | None = None
+    """Why it is loaded again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyState:
+    """The model answers."""
+
+    model: ModelInfo
+    load_s: float
+    """Time that the library took to load it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedState:
+    """The model cannot be loaded; nothing is tried again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedState:
+    """The engine is stopping or has stopped."""
+
+
+EngineState = LoadingState | ReadyState | FailedState | StoppedState
+
+
+def describe(state: EngineState) -> str:
+    """What a person is told who asks for an answer in this state: a sentence."""
+    match state:
+        case LoadingState(share=share, reason=None):
+            return f"The model is being loaded ({share:.0%}); try again in a moment."
+        case LoadingState(reason=reason):
+            return f"The model is being loaded again after a failure: {reason}; try again in a moment."
+        case FailedState(reason=reason):
+            return f"No model is ready: {reason}"
+        case StoppedState():
+            return "The server is stopping and takes no new requests."
+        case ReadyState():
+            return "The model is ready."

@@ -1,0 +1,261 @@
+"""The states that are remembered outside the cells, in memory and on disk."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legato.core.tokens import Tokens
+from legato.kv.disk import DiskStore, entry_id
+from legato.kv.disk_threads import DiskThreads, Fetched, Written
+from legato.kv.entries import Entries, Entry, Place
+from legato.kv.move_costs import MoveCosts
+
+logger = logging.getLogger(__name__)
+
+State = NDArray[np.uint8]
+
+MOST_GIVEN_UP = 10_000
+"""Entries of which it is known that there was no room for them; beyond that they may be tried once more."""
+WORTH_WRITING_S = 0.5
+"""Prefixes that are read faster than this are not kept on disk."""
+
+
+class States:
+    """Remembers states within budgets.
+
+    Args:
+        memory_bytes: Budget of those in memory.
+        disk_bytes: Budget of those on disk, those of other models and settings included.
+        store: The files, if there are to be any; what an earlier worker has left there is taken over.
+        moves: Learns what reading from disk takes.
+        can_cut: A longer state serves as a shorter one, which need not be kept beside it.
+        busy: Entries that are being waited for, which stay.
+        is_busy: Whether the engine works; asked from other threads.
+    """
+
+    def __init__(
+        self,
+        memory_bytes: int,
+        disk_bytes: int,
+        *,
+        store: DiskStore | None,
+        moves: MoveCosts,
+        can_cut: bool,
+        busy: Callable[[], Collection[str]],
+        is_busy: Callable[[], bool],
+    ) -> None:
+        self._others_bytes = store.others_bytes() if store is not None else 0
+        self.entries = Entries({"memory": memory_bytes, "disk": max(0, disk_bytes - self._others_bytes)})
+        """The account of them."""
+        self.changed = True
+        """Whether figures are others than when this was set to false."""
+        self._can_cut = can_cut
+        self._moves = moves
+        self._busy = busy
+        self._in_memory: dict[str, State] = {}
+        self._fetching: set[str] = set()
+        """Entries that are being read from disk."""
+        self._given_up: dict[Place, set[str]] = {"memory": set(), "disk": set()}
+        """Entries that there was no room for: keeping them again would only push out others."""
+        self._disk = DiskThreads(store, is_busy) if store is not None else None
+        for found in store.scan() if store is not None else ():
+            entry = Entry(
+                found.id,
+                found.scope,
+                found.tokens,
+                found.state_bytes,
+                found.reading_s,
+                found.used_at,
+                pinned=found.pinned,
+            )
+            self.entries.add(entry, "disk")
+        self.shrink()
+
+    @property
+    def has_disk(self) -> bool:
+        """Whether there are files."""
+        return self._disk is not None
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether an entry is being written."""
+        return self._disk is not None and self._disk.writing is not None
+
+    def in_memory(self, entry: str) -> State | None:
+        """The state of an entry, if it is in memory."""
+        return self._in_memory.get(entry)
+
+    def can_be_fetched(self, entry: str) -> bool:
+        """Whether an entry is on disk, as far as is known."""
+        known = self.entries.get(entry)
+        return known is not None and "disk" in known.places
+
+    def was_given_up(self, scope: str, tokens: Tokens) -> bool:
+        """Whether memory had no room for a prefix."""
+        given_up = self._given_up["memory"]
+        return bool(given_up) and entry_id(scope, tokens) in given_up
+
+    # Coming
+
+    def remember(self, scope: str, tokens: Tokens, state: State, reading_s: float) -> None:
+        """Keep a state in memory, if it is worth more than others.
+
+        Args:
+            scope: Whose requests may use it.
+            tokens: The prefix.
+            state: Its state.
+            reading_s: What reading it takes.
+        """
+        name = entry_id(scope, tokens)
+        new = Entry(name, scope, tokens.copy(), len(state), reading_s, time.time())
+        entry = self.entries.add(new, "memory")
+        self._in_memory[name] = state
+        for shorter in self._continued(entry):
+            entry.hits = max(entry.hits, shorter.hits)
+            self._in_memory.pop(shorter.id, None)
+            self.entries.drop(shorter, "memory")
+        self.shrink()
+
+    def use(self, name: str) -> None:
+        """A request begins with an entry."""
+        entry = self.entries.get(name)
+        if entry is None:
+            return
+        self.entries.use(entry, time.time())
+        self._given_up["disk"].discard(name)
+        if self._disk is not None and "disk" in entry.places:
+            self._disk.touch(name)
+
+    def fetch(self, name: str) -> None:
+        """Have an entry read from disk; `collect` takes it in."""
+        entry = self.entries.get(name)
+        if self._disk is not None and entry is not None and name not in self._fetching:
+            self._fetching.add(name)
+            self._disk.fetch(name, entry.tokens)
+
+    def write_some(self) -> bool:
+        """Have the entry written that is worth most and not on disk; False if there is none."""
+        if self._disk is None:
+            return False
+        worthy = [
+            e
+            for e in self.entries
+            if e.places == {"memory"}
+            and e.reading_s >= WORTH_WRITING_S
+            and e.bytes <= self.entries.budgets["disk"]
+            and e.id not in self._given_up["disk"]
+        ]
+        entry = max(worthy, key=lambda e: e.reading_s, default=None)
+        if entry is None:
+            return False
+        self._disk.write(entry.id, entry.scope, entry.tokens, self._in_memory[entry.id], entry.reading_s)
+        return True
+
+    def collect(self) -> None:
+        """Take in what was read and written meanwhile."""
+        for done in self._disk.done() if self._disk is not None else ():
+            self.changed = True
+            if isinstance(done, Fetched):
+                self._take_fetched(done)
+            else:
+                self._take_written(done)
+            self.shrink()
+
+    def _take_fetched(self, done: Fetched) -> None:
+        self._fetching.discard(done.entry)
+        entry = self.entries.get(done.entry)
+        if entry is None:
+            return
+        if done.state is None:
+            self.entries.drop(entry, "disk")
+            return
+        self._moves.observe("fetching", len(entry.tokens), done.took_s)
+        self._in_memory[entry.id] = done.state
+        self.entries.add(entry, "memory")
+
+    def _take_written(self, done: Written) -> None:
+        assert self._disk is not None, "it has written"
+        entry = self.entries.get(done.entry)
+        if done.on_disk is None:
+            logger.warning("a remembered prompt could not be written to disk: %s", done.error)
+            self._give_up(done.entry, "disk")
+        elif entry is None:  # given up meanwhile
+            self._disk.remove(done.entry)
+        else:
+            self.entries.add(entry, "disk")
+            if entry.pinned:
+                self._disk.pin(entry.id, pinned=True)
+            # Only now that a longer one is on disk, those that it continues may go from there.
+            for shorter in self._continued(entry):
+                if "disk" in shorter.places:
+                    self._disk.remove(shorter.id)
+                    self.entries.drop(shorter, "disk")
+
+    def _continued(self, entry: Entry) -> Iterator[Entry]:
+        """The entries that it can stand for."""
+        for length, shorter in self.entries.beginnings(entry.tokens, entry.scope) if self._can_cut else ():
+            if length < len(entry.tokens) and not shorter.pinned:
+                yield shorter
+
+    # Going
+
+    def shrink(self) -> None:
+        """Keep the budgets."""
+        self.changed = True
+        busy = self._busy()
+        for entry in self.entries.shrink("memory", busy):
+            self._in_memory.pop(entry.id, None)
+            self._give_up(entry.id, "memory")
+        for entry in self.entries.shrink("disk", busy):
+            self._give_up(entry.id, "disk")
+            if self._disk is not None:
+                self._disk.remove(entry.id)
+
+    def set_budget(self, place: Place, budget: int | None) -> None:
+        """Change how many bytes may be kept in a place.
+
+        Args:
+            place: Where.
+            budget: Bytes, on disk with those of other models and settings; None changes nothing.
+        """
+        if budget is not None:
+            self.entries.budgets[place] = budget if place == "memory" else max(0, budget - self._others_bytes)
+            self._given_up[place].clear()  # there may be room now
+            self.shrink()
+
+    def _give_up(self, name: str, place: Place) -> None:
+        """Note that there was no room, or no way, to keep an entry in a place."""
+        given_up = self._given_up[place]
+        if len(given_up) >= MOST_GIVEN_UP:
+            given_up.clear()
+        given_up.add(name)
+
+    def forget(self, entry: Entry) -> None:
+        """Remove an entry everywhere."""
+        self.changed = True
+        if "disk" in entry.places and self._disk is not None:
+            self._disk.remove(entry.id)
+        self._in_memory.pop(entry.id, None)
+        self.entries.drop(entry, "memory")
+        self.entries.drop(entry, "disk")
+
+    def pin(self, entry: Entry, *, pinned: bool) -> None:
+        """Keep an entry whatever it is worth, or no longer."""
+        entry.pinned = pinned
+        if self._disk is not None and "disk" in entry.places:
+            self._disk.pin(entry.id, pinned=pinned)
+        self.shrink()
+
+    def close(self, within_s: float) -> None:
+        """Finish what was begun.
+
+        Args:
+            within_s: Longest time that this may take, s.
+        """
+        if self._disk is not None:
+            self._disk.close(within_s)

@@ -1,0 +1,1 @@
+"""What the server process and an engine worker say to each other, and how it travels."""

@@ -1,0 +1,234 @@
+"""The engine worker process: `python -m legato.worker.main DESCRIPTOR`.
+
+DESCRIPTOR is its end of a socket pair with the server. The first message is its settings; then it loads the model and
+runs the engine's loop. It lives no longer than its server: when the other end closes, for whatever reason, it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from legato.engine.context import Context, ContextSettings
+from legato.engine.library import build_info
+from legato.engine.model import Model
+from legato.errors import LegatoError
+from legato.kv.manager import Keeper
+from legato.runtime.loop import EngineLoop, LoopLimits
+from legato.scheduling.costs import CostModel
+from legato.wire.frames import FrameBuffer, frame
+from legato.wire.messages import Configure, EngineSettings, FromWorker, LoadFailed, Loading, ModelInfo, Ready, ToWorker
+from legato.worker.cache_setup import choose_limits, open_store
+from legato.worker.calibration import calibrate
+from legato.worker.executor import Executor
+from legato.worker.prefill_context import make_reader
+from legato.worker.sizing import (
+    choose_context,
+    choose_parallel,
+    default_chunk,
+    default_flash_attention,
+    default_threads,
+    flash_tile,
+    kv_bytes_per_token,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class ServerGoneError(Exception):
+    """The server closed its end: nobody is left to work for."""
+
+
+class SocketMailbox:
+    """The worker's end of the connection."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._buffer = FrameBuffer()
+        self._decoder = msgspec.msgpack.Decoder(ToWorker)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def receive_settings(self) -> EngineSettings:
+        """The first message.
+
+        Raises:
+            ServerGoneError: The server is gone.
+        """
+        while (message := self._buffer.take()) is None:
+            self._read(wait=True)
+        return msgspec.msgpack.decode(message, type=EngineSettings)
+
+    def receive(self, *, wait: bool) -> ToWorker | None:
+        """The next message; with `wait` it blocks until there is one, else None says that there is none.
+
+        Raises:
+            ServerGoneError: The server is gone.
+        """
+        while (message := self._buffer.take()) is None:
+            if not self._read(wait=wait):
+                return None
+        request: ToWorker = self._decoder.decode(message)
+        return request
+
+    def _read(self, *, wait: bool) -> bool:
+        """Read what there is; False if that was nothing."""
+        try:
+            data = self._socket.recv(1 << 16, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except ConnectionError as error:
+            raise ServerGoneError from error
+        if not data:
+            raise ServerGoneError
+        self._buffer.feed(data)
+        return True
+
+    def send(self, message: FromWorker) -> None:
+        """Send a message. It waits only while the server is hundreds of messages behind.
+
+        Raises:
+            ServerGoneError: The server is gone.
+        """
+        try:
+            self._socket.sendall(frame(self._encoder.encode(message)))
+        except ConnectionError as error:
+            raise ServerGoneError from error
+
+
+def main() -> None:
+    """Run a worker until its server is gone."""
+    # Ctrl-C reaches the whole process group, and a service manager's SIGTERM the whole service; when the worker ends is
+    # the server's to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    mailbox = SocketMailbox(int(sys.argv[1]))
+    try:
+        settings = mailbox.receive_settings()
+        logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s: %(message)s")
+        try:
+            loop = _load(mailbox, settings)
+        except LegatoError as error:
+            mailbox.send(LoadFailed(str(error)))
+            sys.exit(1)
+        try:
+            loop.run()
+        except ServerGoneError:
+            loop.close()
+            raise
+    except ServerGoneError:
+        sys.exit(0)
+
+
+def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
+    begun = time.monotonic()
+    model = Model(
+        Path(settings.model_path), gpu_layers=settings.gpu_layers, on_progress=_ProgressReports(mailbox).report
+    )
+    if not model.can_generate:
+        raise LegatoError(f"{model.path.name} does not write text from a prompt; choose a model that does.")
+    context_tokens = choose_context(settings.context_tokens, model.context_length)
+    bytes_per_token = kv_bytes_per_token(model, settings.kv_type_k, settings.kv_type_v)
+    kv_bytes = context_tokens * bytes_per_token
+    parallel = choose_parallel(settings.parallel, kv_bytes)
+    threads = settings.threads or default_threads()
+    threads_prefill = settings.threads_prefill or threads
+    on_gpu = build_info().can_offload and settings.gpu_layers != 0
+    chunk = settings.chunk or default_chunk(on_gpu=on_gpu)
+    flash_attention = settings.flash_attention or default_flash_attention(
+        settings.policy, settings.kv_type_v, on_gpu=on_gpu
+    )
+    context_settings = ContextSettings(
+        sequences=parallel,
+        cells_per_sequence=context_tokens,
+        batch_tokens=settings.batch_tokens,
+        threads=threads,
+        threads_prefill=threads_prefill,
+        flash_attention=flash_attention,
+        kv_type_k=settings.kv_type_k,
+        kv_type_v=settings.kv_type_v,
+    )
+    context = Context(model, context_settings)
+    # The library can't be interrupted while a GPU computes, and other policies interrupt nothing.
+    can_interrupt = not on_gpu and (settings.policy == "adaptive" or settings.interruptible is True)
+    wants_reader = can_interrupt and settings.interruptible is not False
+    reader = make_reader(model, context_settings, context) if wants_reader else None
+    executor = Executor(
+        context,
+        reader,
+        model.vocabulary,
+        batch_tokens=settings.batch_tokens,
+        joined_calls=settings.joined_calls,
+    )
+    limits = choose_limits(settings, context)
+    store = open_store(settings, context_settings, model, limits.disk_bytes)
+    tile = flash_tile(flash_attention, on_gpu=on_gpu)
+    costs = settings.costs or calibrate(context, flash_tile=tile, batch_tokens=settings.batch_tokens)
+    info = ModelInfo(
+        description=model.description,
+        chat_template=model.chat_template,
+        parameters=model.parameters,
+        size_bytes=model.size_bytes,
+        trained_context_tokens=model.context_length,
+        context_tokens=context.cells_per_sequence,
+        parallel=parallel,
+        kv_bytes=int(kv_bytes * (parallel + (reader is not None))),
+        threads=threads,
+        threads_prefill=threads_prefill,
+        flash_attention=flash_attention,
+        policy=settings.policy,
+        chunk=chunk,
+        interruptible=reader is not None,
+        costs=costs,
+    )
+    cost_model = CostModel(costs)
+    loop = EngineLoop(
+        mailbox,
+        executor,
+        cost_model,
+        Configure(settings.policy, settings.chunk, settings.gap_target_s),
+        LoopLimits(
+            step_tokens=settings.batch_tokens,
+            default_chunk=default_chunk(on_gpu=on_gpu),
+            background_wait_s=settings.background_wait_s,
+            interruptible=reader is not None,
+            joined_calls=settings.joined_calls,
+            record_calls=settings.record_calls,
+        ),
+        lambda tokens_of, client_of, is_busy: Keeper(
+            context,
+            cost_model,
+            bytes_per_token=bytes_per_token,
+            limits=limits,
+            store=store,
+            tokens_of=tokens_of,
+            client_of=client_of,
+            is_busy=is_busy,
+        ),
+    )
+    if reader is not None:
+        reader.context.set_abort(loop.at_node)
+    mailbox.send(Ready(info, time.monotonic() - begun))
+    return loop
+
+
+class _ProgressReports:
+    """Reports the share of a load in steps of at least 5 %."""
+
+    def __init__(self, mailbox: SocketMailbox) -> None:
+        self._mailbox = mailbox
+        self._reported = 0.0
+
+    def report(self, share: float) -> None:
+        if share - self._reported >= 0.05:
+            self._reported = share
+            self._mailbox.send(Loading(share))
+
+
+if __name__ == "__main__":
+    main()
