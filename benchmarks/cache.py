@@ -321,7 +321,12 @@ def replay(seed: int, share: float, *, by_recency: bool) -> float:
         talks.append(begin + [10_000 * i + j for j in range(length)])
     returns = [numbers.paretovariate(1.2) for _ in talks]
     total = sum(len(talk) for talk in talks) + 600 * 60
-    entries = Entries({"memory": int(share * total), "disk": 0}, by_recency=by_recency)
+    entries = Entries({"memory": int(share * total), "disk": 0})
+
+    def rate(entry: Entry, step: int) -> None:
+        if by_recency:  # least recently used goes first, whatever else it is worth
+            entry.worth["memory"] = float(step)
+
     read = 0.0
     for step in range(600):
         (i,) = numbers.choices(range(len(talks)), weights=returns)
@@ -330,12 +335,14 @@ def replay(seed: int, share: float, *, by_recency: bool) -> float:
         known, found = entries.longest(tokens, "")
         if found:
             entries.use(found[0], float(step))
+            rate(found[0], step)
         read += cost(len(tokens)) - cost(known)
         entry = entries.add(Entry(str(step), "", tokens, len(tokens), cost(len(tokens)), float(step)), "memory")
         for length, shorter in entries.beginnings(tokens, ""):
             if length < len(tokens):
                 entry.hits = max(entry.hits, shorter.hits)
                 entries.drop(shorter, "memory")
+        rate(entry, step)
         entries.shrink("memory")
     return read
 

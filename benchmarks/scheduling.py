@@ -32,7 +32,7 @@ from legato.engine.quantize import convert
 from legato.models import default_store
 from legato.scheduling.adaptive import Adaptive
 from legato.scheduling.costs import Coefficients, CostModel
-from legato.scheduling.state import Sequence as Request
+from legato.scheduling.sequence import Sequence as Request
 from legato.telemetry.timeline import percentile
 from legato.worker.sizing import default_threads
 

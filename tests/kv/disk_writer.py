@@ -39,7 +39,7 @@ def main(folder: Path, first_turn: int) -> None:
         state = state_of(number, turn)
         if turn == first_turn:
             print("writing", flush=True)
-        store.write("", prefix(number), state, reading_s=1.0, pause=lambda: time.sleep(PAUSE_S))
+        store.write("", prefix(number), state, prefill_s=1.0, pause=lambda: time.sleep(PAUSE_S))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def bytes_of(seed: int, count: int = 1000) -> NDArray[np.uint8]:
 
 
 def write(store: DiskStore, seed: int = 1, *, scope: str = "", state_bytes: int = 1000) -> DiskEntry:
-    return store.write(scope, tokens_of(seed), bytes_of(seed, state_bytes), reading_s=1.5)
+    return store.write(scope, tokens_of(seed), bytes_of(seed, state_bytes), prefill_s=1.5)
 
 
 def file_of(folder: Path, entry: DiskEntry) -> Path:
@@ -93,7 +93,7 @@ def fields(entry: DiskEntry) -> tuple[object, ...]:
 @pytest.mark.parametrize(("scope", "token_count"), [("", 0), ("", 1), ("Zoë's", 4000)])
 def test_what_is_written_comes_back(store: DiskStore, scope: str, token_count: int, state_bytes: int) -> None:
     tokens, state = tokens_of(3, token_count), bytes_of(4, state_bytes)
-    entry = store.write(scope, tokens, state, reading_s=2.5)
+    entry = store.write(scope, tokens, state, prefill_s=2.5)
     read_tokens, read_state = store.read(entry.id)
     assert (read_tokens.dtype.name, read_state.dtype.name) == ("int32", "uint8")
     assert entry.id == entry_id(scope, tokens)
@@ -108,12 +108,12 @@ def test_calls_that_move_less_than_they_are_given_are_repeated(
     monkeypatch.setattr(os, "write", lambda descriptor, data: write_all(descriptor, data[:100_001]))
     monkeypatch.setattr(os, "readv", lambda descriptor, parts: read_all(descriptor, [parts[0][:70_001]]))
     state = bytes_of(1, 2 * PIECE_BYTES + 1)
-    assert store.read(store.write("", tokens_of(1, 50_000), state, reading_s=1.0).id)[1].tobytes() == state.tobytes()
+    assert store.read(store.write("", tokens_of(1, 50_000), state, prefill_s=1.0).id)[1].tobytes() == state.tobytes()
 
 
 def test_a_slice_of_another_array_comes_back(store: DiskStore) -> None:
     tokens, state = tokens_of(1, 100)[::2], bytes_of(1, 3 * PIECE_BYTES)[::2]
-    entry = store.write("", tokens, state, reading_s=1.0)
+    entry = store.write("", tokens, state, prefill_s=1.0)
     assert entry.id == entry_id("", tokens) == entry_id("", tokens.copy())
     read_tokens, read_state = store.read(entry.id)
     assert np.array_equal(read_tokens, tokens)
@@ -128,7 +128,7 @@ def test_a_scan_says_what_writing_said(folder: Path, store: DiskStore) -> None:
     assert [entry.id for entry in listed] == [entry.id for entry in entries]
     for found, entry, seed, scope, age_s in zip(listed, entries, (1, 2), ("", "Ann"), (20, 10), strict=True):
         path = file_of(folder, entry)
-        assert (found.scope, found.state_bytes, found.reading_s, found.pinned) == (scope, 1000, 1.5, False)
+        assert (found.scope, found.state_bytes, found.prefill_s, found.pinned) == (scope, 1000, 1.5, False)
         assert found.tokens.tolist() == tokens_of(seed).tolist()
         assert found.file_bytes == entry.file_bytes == path.stat().st_size
         assert found.created_at == entry.created_at <= entry.used_at
@@ -152,25 +152,25 @@ def test_an_entry_is_the_same_before_and_after(folder: Path) -> None:
 
 
 def test_the_same_prefix_replaces_its_file(folder: Path, store: DiskStore) -> None:
-    first = store.write("", tokens_of(1), bytes_of(1, 5000), reading_s=1.0)
+    first = store.write("", tokens_of(1), bytes_of(1, 5000), prefill_s=1.0)
     store.pin(first.id, True)
-    second = store.write("", tokens_of(1), bytes_of(2, 70), reading_s=2.0)
+    second = store.write("", tokens_of(1), bytes_of(2, 70), prefill_s=2.0)
     assert second.id == first.id
     assert second.pinned
     assert files_in(folder) == [f"{first.id}.kv", f"{first.id}.pin"]
-    assert [entry.reading_s for entry in store.scan()] == [2.0]
+    assert [entry.prefill_s for entry in store.scan()] == [2.0]
     assert store.read(first.id)[1].tolist() == bytes_of(2, 70).tolist()
 
 
 def test_scopes_have_entries_of_their_own(store: DiskStore) -> None:
-    ids = [store.write(scope, tokens_of(1), bytes_of(seed), reading_s=1.0).id for seed, scope in ((1, ""), (2, "Ann"))]
+    ids = [store.write(scope, tokens_of(1), bytes_of(seed), prefill_s=1.0).id for seed, scope in ((1, ""), (2, "Ann"))]
     assert len(set(ids)) == 2
     assert [store.read(name)[1].tolist() for name in ids] == [bytes_of(1).tolist(), bytes_of(2).tolist()]
 
 
 def test_no_end_of_a_scope_passes_for_tokens(store: DiskStore) -> None:
     tokens = np.frombuffer(b"abcdefgh", np.int32)
-    ids = [store.write(*case, bytes_of(1), reading_s=1.0).id for case in (("", tokens), ("abcd", tokens[1:]))]
+    ids = [store.write(*case, bytes_of(1), prefill_s=1.0).id for case in (("", tokens), ("abcd", tokens[1:]))]
     assert len(set(ids)) == 2
 
 
@@ -349,9 +349,9 @@ def made_by_hand(
 
 
 def test_a_file_made_by_hand_is_read(folder: Path, store: DiskStore) -> None:
-    entry = store.write("", tokens_of(1, 0), bytes_of(1), reading_s=5.0)
+    entry = store.write("", tokens_of(1, 0), bytes_of(1), prefill_s=5.0)
     file_of(folder, entry).write_bytes(made_by_hand(msgspec.msgpack.encode(HEADER)))
-    assert [(found.reading_s, found.created_at) for found in store.scan()] == [(1.0, 2.0)]
+    assert [(found.prefill_s, found.created_at) for found in store.scan()] == [(1.0, 2.0)]
     assert store.read(entry.id)[1].tobytes() == b"abc"
 
 
@@ -382,7 +382,7 @@ def test_a_file_made_by_hand_is_read(folder: Path, store: DiskStore) -> None:
     ids=range(19),
 )
 def test_a_header_that_lies_costs_neither_memory_nor_a_crash(folder: Path, store: DiskStore, data: bytes) -> None:
-    path = file_of(folder, store.write("", tokens_of(1, 0), bytes_of(1), reading_s=1.0))
+    path = file_of(folder, store.write("", tokens_of(1, 0), bytes_of(1), prefill_s=1.0))
     path.write_bytes(data)
     assert store.scan() == []
     assert not path.exists()
@@ -438,7 +438,7 @@ def test_no_damage_is_ever_an_answer(folder: Path, store: DiskStore, monkeypatch
         state = bytes_of(seed, state_bytes)
         # As in real states, where some damage changes nothing.
         state[: state_bytes // 2] = 0
-        entry = store.write("Ann", tokens_of(seed, 1 + 10 * seed), state, reading_s=1.0)
+        entry = store.write("Ann", tokens_of(seed, 1 + 10 * seed), state, prefill_s=1.0)
         originals.append((entry, file_of(folder, entry).read_bytes(), state))
     outcomes = {"refused by the scan": 0, "refused when read": 0, "unharmed": 0}
     for number in range(DAMAGES):
@@ -468,7 +468,7 @@ def test_no_damage_is_ever_an_answer(folder: Path, store: DiskStore, monkeypatch
 
 
 def test_every_single_bit_counts(folder: Path, store: DiskStore) -> None:
-    entry = store.write("Ann", tokens_of(1, 3), bytes_of(1, 20), reading_s=1.0)
+    entry = store.write("Ann", tokens_of(1, 3), bytes_of(1, 20), prefill_s=1.0)
     path = file_of(folder, entry)
     original = path.read_bytes()
     for bit in range(8 * len(original)):
@@ -482,9 +482,9 @@ def test_every_single_bit_counts(folder: Path, store: DiskStore) -> None:
 
 
 def test_two_good_halves_are_no_whole(folder: Path, store: DiskStore) -> None:
-    entry = store.write("", tokens_of(1), bytes_of(1), reading_s=1.0)
+    entry = store.write("", tokens_of(1), bytes_of(1), prefill_s=1.0)
     first = file_of(folder, entry).read_bytes()
-    store.write("", tokens_of(1), bytes_of(2), reading_s=2.0)
+    store.write("", tokens_of(1), bytes_of(2), prefill_s=2.0)
     second = file_of(folder, entry).read_bytes()
     tail = 1000 + 4 + 16
     file_of(folder, entry).write_bytes(first[:-tail] + second[-tail:])
@@ -498,7 +498,7 @@ def test_a_full_disk_leaves_the_old_state_and_nothing_of_the_new(folder: Path, s
     resource.setrlimit(resource.RLIMIT_FSIZE, (PIECE_BYTES + PIECE_BYTES // 2, before[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            store.write("", entry.tokens, bytes_of(2, 3 * PIECE_BYTES), reading_s=1.0)
+            store.write("", entry.tokens, bytes_of(2, 3 * PIECE_BYTES), prefill_s=1.0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert files_in(folder) == [f"{entry.id}.kv"]
@@ -517,7 +517,7 @@ def test_so_does_a_disk_that_says_so_at_any_call(
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
         with pytest.raises(OSError, match="No space left"):
-            store.write("", entry.tokens, bytes_of(2), reading_s=1.0)
+            store.write("", entry.tokens, bytes_of(2), prefill_s=1.0)
     assert files_in(folder) == [f"{entry.id}.kv"]
     assert store.read(entry.id)[1].tolist() == bytes_of(1).tolist()
 
@@ -525,7 +525,7 @@ def test_so_does_a_disk_that_says_so_at_any_call(
 def test_pauses_come_between_pieces_and_can_end_the_writing(folder: Path, store: DiskStore) -> None:
     pauses: list[int] = []
     state = bytes_of(1, 3 * PIECE_BYTES + 1)
-    entry = store.write("", tokens_of(1), state, reading_s=1.0, pause=lambda: pauses.append(1))
+    entry = store.write("", tokens_of(1), state, prefill_s=1.0, pause=lambda: pauses.append(1))
     assert len(pauses) == 3
     store.read(entry.id, pause=lambda: pauses.append(1))
     assert len(pauses) == 6
@@ -534,7 +534,7 @@ def test_pauses_come_between_pieces_and_can_end_the_writing(folder: Path, store:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store.write("", tokens_of(2), state, reading_s=1.0, pause=stop)
+        store.write("", tokens_of(2), state, prefill_s=1.0, pause=stop)
     with pytest.raises(KeyboardInterrupt):
         store.read(entry.id, pause=stop)
     assert files_in(folder) == [f"{entry.id}.kv"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,10 +29,10 @@ def array(*tokens: int) -> Tokens:
 
 
 def entry(
-    number: int, *, size: int = 100, reading_s: float = 1.0, scope: str = "", tokens: Tokens | None = None
+    number: int, *, size: int = 100, prefill_s: float = 1.0, scope: str = "", tokens: Tokens | None = None
 ) -> Entry:
     """An entry that shares its tokens with no other one, if they are not given."""
-    return Entry(str(number), scope, array(number) if tokens is None else tokens, size, reading_s, 0.0)
+    return Entry(str(number), scope, array(number) if tokens is None else tokens, size, prefill_s, 0.0)
 
 
 def numbers(entries: Sequence[Entry]) -> list[int]:
@@ -48,23 +47,21 @@ def in_memory(entries: Entries) -> set[int]:
     changes=changes,
     budgets=st.fixed_dictionaries({"memory": st.integers(0, 500), "disk": st.integers(0, 500)}),
     sizes=st.lists(st.integers(1, 200), min_size=10, max_size=10),
-    reading_s=st.lists(st.floats(0.01, 100), min_size=10, max_size=10),
-    by_recency=st.booleans(),
+    prefill_s=st.lists(st.floats(0.01, 100), min_size=10, max_size=10),
 )
 def test_budgets_are_kept_whatever_happens(
     changes: list[tuple[str, int, Place]],
     budgets: dict[Place, int],
     sizes: list[int],
-    reading_s: list[float],
-    by_recency: bool,
+    prefill_s: list[float],
 ) -> None:
-    entries = Entries(budgets, by_recency=by_recency)
+    entries = Entries(budgets)
     busy: set[str] = set()
     places: dict[int, set[Place]] = {}
     for what, number, place in changes:
         known = entries.get(str(number))
         if what == "add":
-            entries.add(entry(number, size=sizes[number], reading_s=reading_s[number]), place)
+            entries.add(entry(number, size=sizes[number], prefill_s=prefill_s[number]), place)
             places.setdefault(number, set()).add(place)
         elif what == "busy":
             busy.add(str(number))
@@ -98,28 +95,6 @@ def test_budgets_are_kept_whatever_happens(
             assert entries.covers(array(n), "") == (n in places)
 
 
-@given(
-    changes=st.lists(st.tuples(st.sampled_from(["add", "use"]), st.integers(0, 9)), max_size=60),
-    most=st.integers(1, 5),
-)
-def test_by_recency_is_least_recently_used(changes: list[tuple[str, int]], most: int) -> None:
-    entries = Entries({"memory": 100 * most, "disk": 0}, by_recency=True)
-    latest: OrderedDict[int, None] = OrderedDict()
-    for what, number in changes:
-        known = entries.get(str(number))
-        if what == "add":
-            entries.add(entry(number, reading_s=10.0**number), "memory")
-        elif known is None:
-            continue
-        else:
-            entries.use(known, 0.0)
-        latest[number] = None
-        latest.move_to_end(number)
-        expected = [latest.popitem(last=False)[0] for _ in range(len(latest) - most)]
-        assert numbers(entries.shrink("memory")) == expected
-        assert in_memory(entries) == set(latest)
-
-
 def test_what_is_used_often_outlives_what_never_was() -> None:
     entries = Entries({"memory": 500, "disk": 0})
     used = entries.add(entry(0), "memory")
@@ -133,9 +108,9 @@ def test_what_is_used_often_outlives_what_never_was() -> None:
 
 def test_what_saves_most_reading_for_its_bytes_is_kept() -> None:
     entries = Entries({"memory": 250, "disk": 0})
-    entries.add(entry(0, size=100, reading_s=3.0), "memory")
-    entries.add(entry(1, size=100, reading_s=1.0), "memory")
-    entries.add(entry(2, size=100, reading_s=2.0), "memory")
+    entries.add(entry(0, size=100, prefill_s=3.0), "memory")
+    entries.add(entry(1, size=100, prefill_s=1.0), "memory")
+    entries.add(entry(2, size=100, prefill_s=2.0), "memory")
     assert numbers(entries.shrink("memory")) == [1]
 
 

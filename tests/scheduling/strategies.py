@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from legato.core.choices import PolicyName
-from tests.scheduling.fake_engine import STEP_TOKENS, Run, Wish
+from tests.scheduling.runs import STEP_TOKENS, Run, Wish
 
 wishes = st.builds(
     Wish,

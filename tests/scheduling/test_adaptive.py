@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.scheduling.adaptive import LEAST_CHUNK, LONGEST_PIECE_S, Adaptive, Headroom
+from legato.scheduling.adaptive import LEAST_CHUNK, LONGEST_PIECE_S, Adaptive
 from legato.scheduling.costs import CostModel
-from legato.scheduling.state import Sequence
-from tests.scheduling.fake_engine import COSTS, STEP_TOKENS, Run, Step, Wish
+from legato.scheduling.headroom import Headroom
+from legato.scheduling.sequence import Sequence
+from tests.scheduling.runs import COSTS, STEP_TOKENS, Run, Step, Wish
 from tests.scheduling.strategies import runs
 
 unhurried = settings(deadline=None)
@@ -54,7 +55,7 @@ def test_with_true_predictions_no_gap_is_longer_than_its_target(
 @given(runs("adaptive"))
 def test_no_gap_is_longer_than_the_target_or_what_the_steps_allow(run: Run) -> None:
     # A step may end with first tokens of prompts, whose decodes the next one has beside those that were planned for.
-    target_s = run.scheduler.policy._gap_target_s  # type: ignore[attr-defined]
+    target_s = run.gap_target_s
     newcomers_s = COSTS.decode_call_s + run.pool.sequences * (COSTS.decode_sequence_s + 500 * COSTS.decode_depth_s)
     possible_s = max((step.plan.shortest_gap_s for step in run.steps), default=0.0)
     for i in run.token_times_s:
@@ -94,12 +95,12 @@ def test_a_raised_target_follows_what_is_possible(interruptible: bool) -> None:
     """Steps beside a book take longer than those without: what was possible then is not what counts afterwards."""
     wishes = [Wish(0, 20, 400, 400, gap_target_s=0.001), Wish(100, BOOK, 1, 1)]
     run = Run("adaptive", 64, 2, wishes, interruptible=interruptible).run()
-    last_read = max(n for n, step in enumerate(run.steps) if step.plan.chunks)
-    alone_s, *beside_s = [possible_s for n, possible_s in run.raised[0] if n <= last_read]
+    last_read_s = max(step.ended_s for step in run.steps if step.plan.chunks)
+    alone_s, *beside_s = [possible_s for at_s, possible_s in run.raised[0] if at_s <= last_read_s]
     assert alone_s == pytest.approx(0.012, rel=0.1), "what a token takes"
     assert beside_s, "it is raised further"
     assert max(beside_s) > 1.1 * alone_s
-    assert run.raised[0][-1][0] > last_read, "it falls again"
+    assert run.raised[0][-1][0] > last_read_s, "it falls again"
     assert run.raised[0][-1][1] == pytest.approx(alone_s, rel=0.15)
 
 
@@ -192,14 +193,14 @@ def test_nobody_is_left_alone(run: Run) -> None:
     """Whoever holds a slot decodes or is read on in every step, but for prompts that wait their turn."""
     for step in run.steps:
         assert step.plan or not step.phases
-        assert step.interrupts or not any(step.unread.values()) or step.plan.chunks
+        assert step.is_between or not any(step.unread.values()) or step.plan.chunks
         assert sum(chunk.length for chunk in step.plan.chunks) <= STEP_TOKENS
 
 
 def test_reading_interruptibly_costs_less_than_in_pieces() -> None:
     in_pieces, interrupted = (chat_beside_books(4, interruptible=interruptible) for interruptible in (False, True))
     books = range(1, 5)
-    assert sum(interrupted.read_s[i] for i in books) < sum(in_pieces.read_s[i] for i in books)
+    assert sum(interrupted.prefill_s[i] for i in books) < sum(in_pieces.prefill_s[i] for i in books)
 
 
 def test_only_long_prompts_are_read_interruptibly() -> None:
@@ -211,7 +212,7 @@ def test_only_long_prompts_are_read_interruptibly() -> None:
 
 def test_one_prompt_at_a_time_is_read_interruptibly() -> None:
     policy = Adaptive(CostModel(COSTS), gap_target_s=0.1, step_tokens=512, interruptible=True)
-    first = Sequence(1, 8000, 10, slot=0, in_reader=True)
+    first = Sequence(1, 8000, 10, slot=0, in_prefill_context=True)
     second = Sequence(2, 3000, 10, slot=1)
     (chunk,) = policy.plan([first, second], 0.0).chunks
     assert (chunk.id, chunk.interruptible) == (2, False)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.scheduling.fake_engine import Run, Wish
+from tests.scheduling.runs import Run, Wish
 from tests.scheduling.strategies import mixed_wishes, runs
 
 unhurried = settings(deadline=None)
@@ -19,7 +19,7 @@ unhurried = settings(deadline=None)
 def test_it_is_never_lost(run: Run) -> None:
     for i, wish in run.arrived.items():
         if wish.patience is None and wish.prompt_tokens < 480:
-            assert run.ends[i] == ["finished"]
+            assert run.finished(i)
 
 
 def test_a_chat_does_not_notice_it() -> None:
@@ -76,6 +76,6 @@ def chats() -> Iterator[Wish]:
 def test_it_ages_into_service(slots: int, background_wait_s: float) -> None:
     run = Run("adaptive", 64, slots, chats(), background_wait_s=background_wait_s)
     run.run(until_ended=1)
-    assert run.ends[1] == ["finished"]
+    assert run.finished(1)
     # Then it is served as others are: it waits for those who came before it, and shares with those who run.
     assert run.now_s <= background_wait_s + 15

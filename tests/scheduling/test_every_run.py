@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from legato.scheduling.state import Phase
-from tests.scheduling.fake_engine import CELLS, STEP_TOKENS, Run
+from legato.scheduling.sequence import Phase
+from tests.scheduling.runs import CELLS, STEP_TOKENS, Run
 from tests.scheduling.strategies import mixed_wishes, runs
 
 unhurried = settings(deadline=None)
@@ -28,9 +28,9 @@ def test_prompts_are_read_once_in_order_and_without_holes(run: Run) -> None:
             assert chunk.length > 0
             end += chunk.length
         # After a preemption what had been written is read again, but for its latest token: the next decode reads that.
-        most = wish.prompt_tokens + (max(0, run.written[i] - 1) if run.preempted[i] else 0)
+        most = wish.prompt_tokens + (max(0, run.written[i] - 1) if i in run.preempted else 0)
         assert end <= most
-        if run.ends[i] == ["finished"]:
+        if run.finished(i):
             assert end >= wish.prompt_tokens
 
 
@@ -71,7 +71,7 @@ def test_answers_fill_the_cells_behind_their_prompt_one_after_another(run: Run) 
 @given(all_runs)
 def test_finished_answers_are_as_long_as_the_model_and_the_limits_say(run: Run) -> None:
     for i, wish in run.arrived.items():
-        if run.ends[i] == ["finished"]:
+        if run.finished(i):
             limit = min(wish.max_new_tokens, CELLS - wish.prompt_tokens)
             assert run.written[i] == min(wish.answer_tokens, limit)
 
@@ -80,7 +80,7 @@ def test_finished_answers_are_as_long_as_the_model_and_the_limits_say(run: Run) 
 @given(all_runs)
 def test_prompts_that_can_never_fit_are_refused_and_no_others(run: Run) -> None:
     for i, wish in run.arrived.items():
-        assert (run.ends[i] == ["refused"]) == (wish.prompt_tokens >= CELLS)
+        assert (run.ends[i] == ["failed"]) == (wish.prompt_tokens >= CELLS)
 
 
 @unhurried
@@ -90,7 +90,7 @@ def test_admission_is_first_come_first_served(run: Run) -> None:
     # Those who were passed over had gone by themselves.
     last = run.admitted[-1] if run.admitted else 0
     for i in set(range(last)) - set(run.admitted):
-        assert run.ends[i] in (["cancelled"], ["refused"])
+        assert run.ends[i] in (["cancelled"], ["failed"])
 
 
 @unhurried

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from legato.core.choices import PolicyName
 from legato.scheduling.adaptive import Adaptive
 from legato.scheduling.costs import CostModel
+from legato.scheduling.plan import Chunk, Plan
 from legato.scheduling.policies import Chunked, Policy, Whole, make_policy
-from legato.scheduling.state import Chunk, Phase, Plan, Sequence
-from tests.scheduling.fake_engine import COSTS, STEP_TOKENS, Run, Wish
+from legato.scheduling.sequence import Phase, Sequence
+from tests.scheduling.runs import COSTS, STEP_TOKENS, Run, Wish
 from tests.scheduling.strategies import runs
 
 unhurried = settings(deadline=None)

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legato.errors import LegatoError
+from legato.scheduling.plan import Chunk, Outcome, Plan
 from legato.scheduling.policies import Chunked, Whole
 from legato.scheduling.scheduler import NeverFitsError, Released, Scheduler
-from legato.scheduling.state import Chunk, Outcome, Phase, Plan, Sequence
-from tests.support.lender import FirstFree
+from legato.scheduling.sequence import Phase, Sequence
+from legato.simulate.cells import FirstFree
 
 CELLS = 100
 
@@ -21,26 +22,27 @@ def pool() -> FirstFree:
 
 
 @pytest.fixture
-def scheduler(pool: FirstFree) -> Scheduler:
+def scheduler(pool: FirstFree) -> Scheduler[Sequence]:
     return Scheduler(Chunked(10), pool)
 
 
-def step(scheduler: Scheduler, **outcome: object) -> Plan:
-    """Admit, plan, and commit the plan with that outcome."""
+def step(scheduler: Scheduler[Sequence], **outcome: object) -> Plan:
+    """Admit, plan, apply the plan and commit it with that outcome."""
     scheduler.admit(0.0)
     plan = scheduler.plan(0.0)
+    scheduler.apply(plan)
     scheduler.commit(plan, Outcome(**outcome), 0.0)  # type: ignore[arg-type]
     return plan
 
 
 @pytest.mark.parametrize("prompt_tokens", [CELLS, CELLS + 1, 10**9])
-def test_a_prompt_that_can_never_fit_is_refused(scheduler: Scheduler, prompt_tokens: int) -> None:
+def test_a_prompt_that_can_never_fit_is_refused(scheduler: Scheduler[Sequence], prompt_tokens: int) -> None:
     with pytest.raises(NeverFitsError, match=f"has {prompt_tokens} tokens.*holds {CELLS}"):
         scheduler.add(Sequence(1, prompt_tokens, 5))
     assert scheduler.queued == 0
 
 
-def slot_of(released: Released | None) -> int | None:
+def slot_of(released: Released[Sequence] | None) -> int | None:
     return None if released is None else released.slot
 
 
@@ -56,19 +58,19 @@ def test_an_answer_is_cut_to_the_room_that_is_left(prompt_tokens: int, wanted: i
     assert sequence.max_new_tokens >= 1
 
 
-def test_phases_of_a_request(scheduler: Scheduler) -> None:
+def test_phases_of_a_request(scheduler: Scheduler[Sequence]) -> None:
     sequence = Sequence(1, 15, 5)
     scheduler.add(sequence)
     assert sequence.phase is Phase.QUEUED
     scheduler.admit(0.0)
-    assert (sequence.phase, sequence.unread_tokens) == (Phase.PREFILL, 15)
+    assert (sequence.phase, sequence.prefill_left) == (Phase.PREFILL, 15)
     step(scheduler)
-    assert (sequence.phase, sequence.unread_tokens) == (Phase.PREFILL, 5)
+    assert (sequence.phase, sequence.prefill_left) == (Phase.PREFILL, 5)
     step(scheduler, committed={1: 1})
-    assert (sequence.phase, sequence.unread_tokens) == (Phase.DECODE, 0)
+    assert (sequence.phase, sequence.prefill_left) == (Phase.DECODE, 0)
 
 
-def test_admission_hands_out_all_slots_and_says_to_whom(scheduler: Scheduler) -> None:
+def test_admission_hands_out_all_slots_and_says_to_whom(scheduler: Scheduler[Sequence]) -> None:
     first, second, third = (Sequence(i, 5, 5) for i in (7, 8, 9))
     for sequence in (first, second, third):
         scheduler.add(sequence)
@@ -79,7 +81,7 @@ def test_admission_hands_out_all_slots_and_says_to_whom(scheduler: Scheduler) ->
     assert scheduler[7] is first
 
 
-def test_a_freed_slot_goes_to_whom_waited_longest(scheduler: Scheduler) -> None:
+def test_a_freed_slot_goes_to_whom_waited_longest(scheduler: Scheduler[Sequence]) -> None:
     for i in (7, 8, 9, 10):
         scheduler.add(Sequence(i, 5, 5))
     scheduler.admit(0.0)
@@ -87,7 +89,7 @@ def test_a_freed_slot_goes_to_whom_waited_longest(scheduler: Scheduler) -> None:
     assert [(s.id, lease.slot) for s, lease in scheduler.admit(0.0).admitted] == [(9, 1)]
 
 
-def test_speculation_may_commit_several_tokens(scheduler: Scheduler) -> None:
+def test_speculation_may_commit_several_tokens(scheduler: Scheduler[Sequence]) -> None:
     sequence = Sequence(1, 5, 20)
     scheduler.add(sequence)
     step(scheduler, committed={1: 1})
@@ -98,7 +100,7 @@ def test_speculation_may_commit_several_tokens(scheduler: Scheduler) -> None:
     assert (sequence.computed_tokens, sequence.new_tokens) == (10, 6)
 
 
-def test_a_plan_can_be_committed_in_parts(scheduler: Scheduler, pool: FirstFree) -> None:
+def test_a_plan_can_be_committed_in_parts(scheduler: Scheduler[Sequence], pool: FirstFree) -> None:
     scheduler.add(Sequence(1, 5, 20))
     step(scheduler, committed={1: 1})
     scheduler.add(Sequence(2, 30, 20))
@@ -112,7 +114,7 @@ def test_a_plan_can_be_committed_in_parts(scheduler: Scheduler, pool: FirstFree)
     assert pool.free == 1
 
 
-def test_finishing_frees_the_slots_and_says_which(scheduler: Scheduler, pool: FirstFree) -> None:
+def test_finishing_frees_the_slots_and_says_which(scheduler: Scheduler[Sequence], pool: FirstFree) -> None:
     scheduler.add(Sequence(1, 5, 20))
     scheduler.add(Sequence(2, 5, 20))
     scheduler.admit(0.0)
@@ -121,7 +123,7 @@ def test_finishing_frees_the_slots_and_says_which(scheduler: Scheduler, pool: Fi
     assert (scheduler.running, pool.free) == (0, 2)
 
 
-def test_a_queued_request_can_be_cancelled(scheduler: Scheduler, pool: FirstFree) -> None:
+def test_a_queued_request_can_be_cancelled(scheduler: Scheduler[Sequence], pool: FirstFree) -> None:
     for i in (1, 2, 3):
         scheduler.add(Sequence(i, 5, 5))
     scheduler.admit(0.0)
@@ -129,7 +131,7 @@ def test_a_queued_request_can_be_cancelled(scheduler: Scheduler, pool: FirstFree
     assert (scheduler.queued, scheduler.running, pool.free) == (0, 2, 0)
 
 
-def test_a_request_can_be_cancelled_while_its_prompt_is_read(scheduler: Scheduler, pool: FirstFree) -> None:
+def test_a_request_can_be_cancelled_while_its_prompt_is_read(scheduler: Scheduler[Sequence], pool: FirstFree) -> None:
     scheduler.add(Sequence(1, 50, 5))
     step(scheduler)
     assert slot_of(scheduler.cancel(1)) == 0
@@ -137,7 +139,7 @@ def test_a_request_can_be_cancelled_while_its_prompt_is_read(scheduler: Schedule
     assert not scheduler.plan(0.0)
 
 
-def test_a_request_can_be_cancelled_while_it_decodes(scheduler: Scheduler, pool: FirstFree) -> None:
+def test_a_request_can_be_cancelled_while_it_decodes(scheduler: Scheduler[Sequence], pool: FirstFree) -> None:
     scheduler.add(Sequence(1, 5, 5))
     step(scheduler, committed={1: 1})
     assert scheduler[1].phase is Phase.DECODE
@@ -145,7 +147,7 @@ def test_a_request_can_be_cancelled_while_it_decodes(scheduler: Scheduler, pool:
     assert (scheduler.running, pool.free) == (0, 2)
 
 
-def test_cancelling_twice_or_a_stranger_changes_nothing(scheduler: Scheduler, pool: FirstFree) -> None:
+def test_cancelling_twice_or_a_stranger_changes_nothing(scheduler: Scheduler[Sequence], pool: FirstFree) -> None:
     scheduler.add(Sequence(1, 5, 5))
     scheduler.admit(0.0)
     assert scheduler.cancel(99) is None
@@ -155,7 +157,7 @@ def test_cancelling_twice_or_a_stranger_changes_nothing(scheduler: Scheduler, po
     assert pool.free == 2
 
 
-def test_the_policy_may_change_between_steps(scheduler: Scheduler) -> None:
+def test_the_policy_may_change_between_steps(scheduler: Scheduler[Sequence]) -> None:
     scheduler.add(Sequence(1, 50, 5))
     scheduler.add(Sequence(2, 50, 5))
     assert step(scheduler) == Plan(chunks=(Chunk(1, 0, 10),))
@@ -164,3 +166,17 @@ def test_the_policy_may_change_between_steps(scheduler: Scheduler) -> None:
     assert step(scheduler, committed={1: 1}) == Plan(chunks=(Chunk(1, 40, 10),))
     scheduler.policy = Chunked(20)
     assert step(scheduler, committed={1: 1}) == Plan((1,), (Chunk(2, 0, 20),))
+
+
+def test_a_plan_is_a_question() -> None:
+    """Asked twice, or asked and not run, it says the same and changes nothing."""
+    for policy in (Chunked(10), Whole(10)):
+        scheduler: Scheduler[Sequence] = Scheduler(policy, FirstFree(3, CELLS))
+        for i in (1, 2, 3):
+            scheduler.add(Sequence(i, 30, 5))
+        scheduler.admit(0.0)
+        before = scheduler.plan(0.0)
+        assert scheduler.plan(5.0) == before
+        scheduler.apply(before)
+        scheduler.commit(before, Outcome(), 0.0)
+        assert scheduler.plan(5.0) == scheduler.plan(0.0) != before

@@ -21,7 +21,7 @@ from legato.client.status import (
     StoppedState,
     describe,
 )
-from legato.core.cache import CacheAction, CacheState
+from legato.core.cache import CacheAction, CacheFigures
 from legato.core.calls import Call
 from legato.core.choices import PolicyName
 from legato.core.origin import Origin
@@ -103,7 +103,7 @@ class EngineClient:
         self._ready_since_s: float | None = None
         """When the present worker had its model loaded."""
         self._mean_request_s = 5.0
-        self._cache: CacheState | None = None
+        self._cache: CacheFigures | None = None
         self._cache_questions: dict[int, asyncio.Future[CacheReply]] = {}
 
     # State
@@ -248,7 +248,7 @@ class EngineClient:
     # What is remembered
 
     @property
-    def cache(self) -> CacheState | None:
+    def cache(self) -> CacheFigures | None:
         """How much is remembered, as the worker said last; None if it has not."""
         return self._cache
 
@@ -397,10 +397,10 @@ class EngineClient:
                 self._take_ready(message)
             case LoadFailed(reason=reason):
                 self._fail_load(reason)
-            case CacheState():
+            case CacheFigures():
                 self._cache = message
             case CacheReply():
-                self._cache = message.state
+                self._cache = message.figures
                 if (asked := self._cache_questions.pop(message.number, None)) is not None and not asked.done():
                     asked.set_result(message)
             case LearnedCosts(costs=costs):
@@ -425,9 +425,9 @@ class EngineClient:
                 self._admit(request, report.at_s)
         if report.call is not None:
             self._take_call(report.call)
-        for recalled in report.recalled:
-            if request := self._requests.get(recalled.request):
-                request.timeline.recall(recalled.tokens, recalled.tier, recalled.took_s, recalled.reading_s)
+        for restored in report.restored:
+            if request := self._requests.get(restored.request):
+                request.timeline.recall(restored.tokens, restored.tier, restored.took_s, restored.prefill_s)
         for request_id, possible_s in report.raised:
             if request := self._requests.get(request_id):
                 request.timeline.raise_gap_target(possible_s, self._answers)

@@ -10,8 +10,8 @@ CacheAction = Literal["list", "remove", "pin", "unpin"]
 """What can be done with what is remembered."""
 
 
-class Recalled(msgspec.Struct, frozen=True, array_like=True):
-    """The beginning of a prompt did not have to be read."""
+class Restored(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of a prompt did not have to be prefilled."""
 
     request: int
     tokens: int
@@ -20,8 +20,8 @@ class Recalled(msgspec.Struct, frozen=True, array_like=True):
     """Where their state was: `live`, `memory` or `disk`."""
     took_s: float
     """What moving it took."""
-    reading_s: float
-    """What reading it would have taken."""
+    prefill_s: float
+    """What prefilling it would have taken."""
 
 
 class CacheEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -43,7 +43,7 @@ class CacheEntry(msgspec.Struct, frozen=True, array_like=True):
     pinned: bool
 
 
-class CacheState(msgspec.Struct, frozen=True, tag="cache_state", array_like=True):
+class CacheFigures(msgspec.Struct, frozen=True, tag="cache_state", array_like=True):
     """How much is remembered."""
 
     parked_tokens: int

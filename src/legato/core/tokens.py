@@ -1,4 +1,4 @@
-"""Token sequences, and what two of them share."""
+"""Tokens and their KV state as they are passed on; what two token sequences share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 Tokens = NDArray[np.int32]
 """Token ids, shape [n]."""
+KvState = NDArray[np.uint8]
+"""The KV state of a sequence as bytes, shape [n]: the library's own format."""
 
 
 def common_prefix(a: Tokens, b: Tokens) -> int:

@@ -12,10 +12,10 @@ from llama_cpp import llama_cpp as lib
 from numpy.typing import NDArray
 
 from legato.core.choices import FlashAttention, KvType
+from legato.core.engine_errors import AbortedError, EngineError
 from legato.engine.batch import Batch
 from legato.engine.library import start_library
 from legato.engine.model import Model
-from legato.errors import LegatoError
 
 _GGML_TYPES: dict[KvType, int] = {
     "f32": lib.GGML_TYPE_F32,
@@ -33,14 +33,6 @@ _FLASH_ATTENTION: dict[FlashAttention, int] = {
     "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
     "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
 }
-
-
-class EngineError(LegatoError):
-    """A library call failed; the context is still usable, the sequences in the call are not."""
-
-
-class AbortedError(EngineError):
-    """The abort callback ended a call; parts of the batch may have reached the cells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 
 from llama_cpp import llama_cpp as lib
 
-from legato.engine.context import EngineError
+from legato.core.engine_errors import EngineError
 from legato.engine.library import start_library
 from legato.errors import LegatoError
 

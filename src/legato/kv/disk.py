@@ -8,7 +8,7 @@ A file is written beside its place and renamed into it when all of it is on disk
 or the new one, whole. Every byte of it is under a checksum.
 
     preamble    magic, format version, bytes of the header, number of tokens, digest of preamble, header and tokens
-    header      msgpack: hash of the store's key, scope, bytes of the state, what reading it anew takes, when made
+    header      msgpack: hash of the store's key, scope, bytes of the state, what prefilling it anew takes, when made
     tokens      int32 each
     state       in pieces of 1 MiB
     checksums   a CRC-32 for each piece, and a digest of them that only this preamble's digest can make
@@ -43,7 +43,7 @@ from legato.errors import LegatoError
 from legato.files import sync_folder
 
 FORMAT_VERSION: Final = 1
-"""Version of the files. Those of another version are removed: their states are read anew."""
+"""Version of the files. Those of another version are removed: their prompts are prefilled anew."""
 PIECE_BYTES: Final = 1 << 20
 """Bytes of a state that are read or written at a time and share a checksum; part of the format."""
 
@@ -83,8 +83,8 @@ class DiskEntry:
     """Bytes of the state."""
     file_bytes: int
     """Bytes of its file."""
-    reading_s: float
-    """What reading the prefix anew takes, in seconds."""
+    prefill_s: float
+    """What prefilling the prefix anew takes, in seconds."""
     created_at: float
     """When it was written, in seconds since 1970."""
     used_at: float
@@ -179,7 +179,7 @@ class DiskStore:
         tokens: Tokens,
         state: NDArray[np.uint8],
         *,
-        reading_s: float,
+        prefill_s: float,
         pause: Callable[[], None] = lambda: None,
     ) -> DiskEntry:
         """Write a state; it takes the place of an earlier one of the same scope and tokens, whose pin it keeps.
@@ -188,7 +188,7 @@ class DiskStore:
             scope: Whose it is; "" for everybody's.
             tokens: The prefix, shape [n].
             state: The state's bytes, shape [m].
-            reading_s: What reading the prefix anew takes, in seconds.
+            prefill_s: What prefilling the prefix anew takes, in seconds.
             pause: Called between two pieces of 1 MiB. What it raises ends the writing.
 
         Raises:
@@ -203,7 +203,7 @@ class DiskStore:
             try:
                 # The file system's clock, as for the time of use.
                 created_at = os.fstat(descriptor).st_mtime
-                header = _Header(self._key, scope, len(state), reading_s, created_at)
+                header = _Header(self._key, scope, len(state), prefill_s, created_at)
                 head, digest = _head(header, tokens)
                 _write_all(descriptor, head)
                 sums = _no_sums(len(state))
@@ -357,7 +357,7 @@ class DiskStore:
             tokens=tokens,
             state_bytes=header.state_bytes,
             file_bytes=status.st_size,
-            reading_s=header.reading_s,
+            prefill_s=header.prefill_s,
             created_at=header.created_at,
             used_at=status.st_mtime,
             pinned=self._path(name).with_suffix(_PIN).exists(),
@@ -423,7 +423,7 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
     scope: str
     state_bytes: Annotated[int, msgspec.Meta(ge=0)]
-    reading_s: float
+    prefill_s: float = msgspec.field(name="reading_s")
     created_at: float
 
 

@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from legato.core.tokens import Tokens
+from legato.core.tokens import KvState, Tokens
 from legato.kv.disk import DamagedEntryError, DiskEntry, DiskStore
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Fetched:
     """An entry was read, or could not be."""
 
     entry: str
-    state: NDArray[np.uint8] | None
+    state: KvState | None
     """None if it was damaged or gone; its file is removed then."""
     took_s: float
 
@@ -43,6 +43,43 @@ class Written:
     on_disk: DiskEntry | None
     """None if the disk refused it."""
     error: str = ""
+
+
+class Disk(Protocol):
+    """Reads and writes remembered entries beside the engine's loop, which never waits for it."""
+
+    @property
+    def writing(self) -> str | None:
+        """The entry that is being written."""
+        ...
+
+    def fetch(self, entry: str, tokens: Tokens) -> None:
+        """Read an entry's state; `done` says when it is there."""
+        ...
+
+    def write(self, entry: str, scope: str, tokens: Tokens, state: KvState, prefill_s: float) -> None:
+        """Write an entry; `done` says when it is there. One at a time: see `writing`."""
+        ...
+
+    def touch(self, entry: str) -> None:
+        """An entry was used."""
+        ...
+
+    def pin(self, entry: str, *, pinned: bool) -> None:
+        """Keep an entry whatever it is worth, or no longer."""
+        ...
+
+    def remove(self, entry: str) -> None:
+        """Remove an entry's file."""
+        ...
+
+    def done(self) -> list[Fetched | Written]:
+        """What was done since this was asked last."""
+        ...
+
+    def close(self, within_s: float) -> None:
+        """Finish what was begun, if that takes no longer than so many seconds."""
+        ...
 
 
 class DiskThreads:
@@ -81,10 +118,10 @@ class DiskThreads:
         """
         self._fetches.put((entry, tokens))
 
-    def write(self, entry: str, scope: str, tokens: Tokens, state: NDArray[np.uint8], reading_s: float) -> None:
+    def write(self, entry: str, scope: str, tokens: Tokens, state: KvState, prefill_s: float) -> None:
         """Write an entry; `done` says when it is there. One at a time: see `writing`."""
         self._writing = entry
-        self._writes.put(lambda: self._write(entry, scope, tokens, state, reading_s))
+        self._writes.put(lambda: self._write(entry, scope, tokens, state, prefill_s))
 
     def touch(self, entry: str) -> None:
         """An entry was used."""
@@ -149,10 +186,10 @@ class DiskThreads:
             except Exception:
                 logger.exception("the remembered prompts on disk could not be changed")
 
-    def _write(self, entry: str, scope: str, tokens: Tokens, state: NDArray[np.uint8], reading_s: float) -> None:
+    def _write(self, entry: str, scope: str, tokens: Tokens, state: KvState, prefill_s: float) -> None:
         done = Written(entry, None, "see above")
         try:
-            done = Written(entry, self._store.write(scope, tokens, state, reading_s=reading_s, pause=self._pause))
+            done = Written(entry, self._store.write(scope, tokens, state, prefill_s=prefill_s, pause=self._pause))
         except OSError as error:
             done = Written(entry, None, str(error))
         finally:

@@ -24,8 +24,8 @@ class Entry:
     tokens: Tokens
     bytes: int
     """Of its state."""
-    reading_s: float
-    """What reading its tokens takes."""
+    prefill_s: float
+    """What prefilling its tokens takes."""
     used_s: float
     """When it was last used, on the clock of whoever adds it."""
     hits: int = 0
@@ -41,24 +41,21 @@ class Entry:
 class Entries:
     """Entries by scope and prefix, within a budget of bytes for each place.
 
-    Which to keep: those that save most reading for their bytes, more so the more requests used them, counted from the
+    Which to keep: those that save most prefill for their bytes, more so the more requests used them, counted from the
     worth of what was last given up, so that what is no longer used sinks below what is (GreedyDual-Size-Frequency;
     Cherkasova, 1998; but with the logarithm of the uses, for a conversation that has ended has many).
 
     Args:
         budgets: Bytes by place; 0 for nothing.
-        by_recency: Keep what was used last instead (least recently used goes first), for comparison.
     """
 
-    def __init__(self, budgets: dict[Place, int], *, by_recency: bool = False) -> None:
+    def __init__(self, budgets: dict[Place, int]) -> None:
         self.budgets = budgets
         """Bytes by place."""
-        self._by_recency = by_recency
         self._entries: dict[str, Entry] = {}
         self._trees: dict[str, PrefixTree] = {}
         self._used: dict[Place, int] = {"memory": 0, "disk": 0}
         self._clock: dict[Place, float] = {"memory": 0.0, "disk": 0.0}
-        self._uses = 0
 
     def __iter__(self) -> Iterator[Entry]:
         """All entries."""
@@ -113,10 +110,9 @@ class Entries:
         self._rate(entry)
 
     def _rate(self, entry: Entry) -> None:
-        self._uses += 1
         for place in entry.places:
-            saves = math.log2(2 + entry.hits) * entry.reading_s / max(1, entry.bytes)
-            entry.worth[place] = float(self._uses) if self._by_recency else self._clock[place] + saves
+            saves = math.log2(2 + entry.hits) * entry.prefill_s / max(1, entry.bytes)
+            entry.worth[place] = self._clock[place] + saves
 
     def shrink(self, place: Place, busy: Collection[str] = ()) -> list[Entry]:
         """Give up what is worth least until a place's budget is kept.

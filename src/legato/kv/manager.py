@@ -1,32 +1,33 @@
-"""Moves KV state between cells, memory and disk, as `legato.kv` decides, and never when an answer would wait for it."""
+"""Moves KV state between cells, memory and disk, as `placement` decides, and never when an answer would wait for it."""
 
 from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from legato.core.cache import CacheAction, CacheEntry, CacheState, Recalled
-from legato.core.tokens import Tokens, common_prefix
-from legato.engine.context import Context, EngineError
+from legato.core.cache import CacheAction, CacheEntry, CacheFigures, Restored
+from legato.core.choices import CacheScope
+from legato.core.clock import Clock
+from legato.core.engine_errors import EngineError
+from legato.core.tokens import KvState, Tokens, common_prefix
 from legato.kv.disk import DiskStore
+from legato.kv.disk_threads import Disk, DiskThreads
 from legato.kv.entries import Entry
 from legato.kv.move_costs import MoveCosts
-from legato.kv.placement import PrefixCache
-from legato.kv.saved_states import State, States
-from legato.kv.slots import KvSlots, Lease, Slot, Source
-from legato.scheduling.costs import CostModel
-from legato.scheduling.scheduler import Released
-from legato.scheduling.state import Recall, Sequence
+from legato.kv.placement import Placement
+from legato.kv.saved_states import SavedStates
+from legato.kv.slots import Holder, KvSlots, Slot, scope_of
+from legato.kv.sources import Lease, Restore, Source
 
 logger = logging.getLogger(__name__)
 
 WORTH_KEEPING_S = 0.05
-"""Prefixes that are read faster than this are not kept outside the cells."""
+"""Prefixes that are prefilled faster than this are not kept outside the cells."""
 TOUCH_BYTES = 8 << 20
 """Memory that is made ready at a time: its first use takes longer than filling it."""
 TOUCH_S = 0.02
@@ -38,16 +39,68 @@ CLOSING_S = 3.0
 """Longest time that a stopping engine writes on."""
 
 
+class Cells(Protocol):
+    """The KV cells of a context."""
+
+    @property
+    def sequences(self) -> int:
+        """How many KV sequences it has."""
+        ...
+
+    @property
+    def cells_per_sequence(self) -> int:
+        """KV cells of each, in tokens."""
+        ...
+
+    def length(self, sequence: int) -> int:
+        """Tokens of a sequence that have KV state, counted from its start."""
+        ...
+
+    def remove(self, sequence: int) -> bool:
+        """Free a sequence's cells."""
+        ...
+
+    def cut(self, sequence: int, length: int) -> bool:
+        """Keep the first tokens of a sequence alone; False if it can't be cut there, and must be cleared."""
+        ...
+
+    def state_bytes(self, sequence: int) -> int:
+        """Bytes of a sequence's KV state as `save_state` gives it."""
+        ...
+
+    def save_state(self, sequence: int, into: KvState | None = None) -> KvState:
+        """A sequence's KV state, in given memory or in new one."""
+        ...
+
+    def load_state(self, sequence: int, state: KvState) -> None:
+        """Replace a sequence's KV state.
+
+        Raises:
+            EngineError: The library refuses; the sequence is empty then.
+        """
+        ...
+
+
+class PrefillCosts(Protocol):
+    """What computing takes, in seconds, as far as calls have shown."""
+
+    def chunk_s(self, start: int, tokens: int) -> float:
+        """Prefilling so many tokens, the first of them at `start`."""
+        ...
+
+    def decode_s(self, depths: tuple[int, ...]) -> float:
+        """Decoding sequences of so many tokens."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What may be remembered."""
 
     memory_bytes: int
     disk_bytes: int
-    is_on: bool = True
-    """Whether requests may begin with what others, or they themselves, have left."""
-    by_client: bool = False
-    """Each client only with its own."""
+    scope: CacheScope = "server"
+    """Whose remembered prompts requests may begin with."""
     can_cut: bool = True
     """The cells of a sequence can be cut at any token."""
     can_cut_states: bool = True
@@ -60,18 +113,18 @@ class _Saving:
 
     slot: Slot
     tokens: Tokens
-    buffer: State
+    buffer: KvState
     touched: int = 0
 
 
 @dataclass(slots=True)
 class _Prices:
-    """What reading and moving take, as far as calls and moves have shown."""
+    """What computing and moving take."""
 
-    costs: CostModel
+    costs: PrefillCosts
     moves: MoveCosts
 
-    def reading_s(self, start: int, end: int) -> float:
+    def prefill_s(self, start: int, end: int) -> float:
         return self.costs.chunk_s(start, end - start) if end > start else 0.0
 
     def saving_s(self, tokens: int) -> float:
@@ -87,55 +140,51 @@ class _Prices:
         return self.costs.decode_s((1,))
 
 
-class Keeper:
+class KvManager:
     """Remembers prefixes, and puts them where requests need them.
 
     Args:
-        context: Whose cells they come from and go to.
-        costs: What reading takes.
+        cells: Where they come from and go to.
+        clock: Measures what moves take.
+        costs: What computing takes.
         bytes_per_token: Of KV state, about.
         limits: What may be remembered.
         store: The entries on disk, if there are to be any.
-        tokens_of: A request's prompt and what it has written, by its id.
-        client_of: Who asked, by the request's id.
-        is_busy: Whether the engine works; asked from other threads.
+        make_disk: Makes who reads and writes them, given whether the engine works (asked from other threads).
     """
 
     def __init__(
         self,
-        context: Context,
-        costs: CostModel,
+        cells: Cells,
+        clock: Clock,
+        costs: PrefillCosts,
         *,
         bytes_per_token: float,
         limits: Limits,
         store: DiskStore | None,
-        tokens_of: Callable[[int], Tokens],
-        client_of: Callable[[int], str | None],
-        is_busy: Callable[[], bool],
+        make_disk: Callable[[DiskStore, Callable[[], bool]], Disk] = DiskThreads,
     ) -> None:
-        self._context = context
+        self._cells = cells
+        self._clock = clock
         self._limits = limits
-        self._tokens_of = tokens_of
-        self._client_of = client_of
         self._moves = MoveCosts(bytes_per_token)
-        self._waiting: dict[int, tuple[Sequence, Source]] = {}
-        """Requests whose beginnings are not in their cells yet, and where those come from."""
+        self._slots = KvSlots(cells.sequences, cells.cells_per_sequence)
         self._saving: _Saving | None = None
-        self._states = States(
+        self._states = SavedStates(
             limits.memory_bytes,
             limits.disk_bytes,
+            clock,
             store=store,
+            disk=make_disk(store, lambda: self._slots.free < cells.sequences) if store is not None else None,
             moves=self._moves,
             can_cut=limits.can_cut_states,
-            busy=lambda: {source.entry for _, source in self._waiting.values() if source.entry is not None},
-            is_busy=is_busy,
+            awaited=self._awaited,
         )
-        self.cache = PrefixCache(
-            KvSlots(context.sequences, context.cells_per_sequence),
+        self.lender = Placement(
+            self._slots,
             self._states.entries,
             _Prices(costs, self._moves),
-            tokens_of=tokens_of,
-            scope_of=self._scope_of,
+            scope=limits.scope,
             can_cut=limits.can_cut,
             can_cut_states=limits.can_cut_states,
         )
@@ -144,145 +193,139 @@ class Keeper:
     @property
     def remembers(self) -> bool:
         """Whether anything is kept after its request."""
-        return self._limits.is_on
+        return self._limits.scope != "off"
 
-    def _scope_of(self, request_id: int) -> str | None:
-        if not self.remembers:
-            return None
-        return (self._client_of(request_id) or "") if self._limits.by_client else ""
+    def _awaited(self) -> set[str]:
+        """Entries that requests wait for."""
+        holders = (slot.holder for slot in self._slots.slots)
+        return {h.awaits.entry for h in holders if h is not None and h.awaits is not None and h.awaits.entry}
 
     # A request's way
 
-    def admitted(self, sequence: Sequence, lease: Lease, now_s: float) -> Recalled | None:
+    def begin(self, request: Holder, lease: Lease, now_s: float) -> Restored | Restore | None:
         """A request has cells: clear them, or keep what it can go on from.
 
         Returns:
-            What it goes on from, if that is in place.
+            What it goes on from, if that is in place; what is to be moved in, if anything is.
         """
         source = lease.source
-        if source is not None and source.slot == lease.slot and self._context.cut(lease.slot, source.tokens):
-            sequence.computed_tokens = source.tokens
-            return self._recalled(sequence, source, 0.0)
-        self._context.remove(lease.slot)
-        if source is not None and source.slot != lease.slot:
-            self._await(sequence, source, now_s)
-        return None
+        if source is not None and source.slot == lease.slot and self._cells.cut(lease.slot, source.tokens):
+            return self._restored(request, source, 0.0)
+        self._cells.remove(lease.slot)
+        return self._await(request, source, now_s) if source is not None and source.slot != lease.slot else None
 
-    def border(self, held_back: list[Sequence], now_s: float) -> None:
-        """Between two steps: see who has what it waited for, and who waits no longer."""
+    def between_steps(self, held_back: Iterable[Holder], now_s: float) -> Iterator[tuple[int, Restore | None]]:
+        """See who has what it waited for, and who waits no longer.
+
+        Args:
+            held_back: Those whose beginnings could not be moved yet.
+            now_s: Now.
+
+        Yields:
+            What is to be moved from now on, by request; None where all is prefilled. Each is to be taken in before the
+            next is asked for: one may follow another.
+        """
         self._states.collect()
-        for request_id in [i for i, (sequence, _) in self._waiting.items() if sequence.recall is None]:
-            self._let_go(request_id)  # its moving would have taken too long, and it is read
-        for sequence in held_back:
-            _, source = self._waiting[sequence.id]
+        for request in held_back:
+            source, restore = request.awaits, request.restore
+            assert source is not None, "it waits"
+            assert restore is not None, "likewise"
             if source.follows is not None:
-                slot = self.cache.slot(source.slot)
-                is_followed = slot.holder is not None and slot.holder.id == source.follows
-                if is_followed and slot.length < source.tokens:
+                slot = self.lender.slot(source.slot)
+                if slot.holder is not None and slot.holder.id == source.follows and slot.length < source.tokens:
                     continue
             elif self._must_be_fetched(source) and self._states.can_be_fetched(source.entry or ""):
-                recall = sequence.recall
-                if recall is not None and now_s - recall.since_s > recall.reading_s:
-                    sequence.recall = None  # no disk should take longer than reading
-                    self._let_go(sequence.id)
+                if now_s - restore.since_s > restore.prefill_s:  # no disk should take longer than prefilling
+                    self.let_go(request)
+                    yield request.id, None
                 continue
-            self._await_again(sequence, now_s)
+            found = self._found_again(request, source)
+            if found is None:
+                self.let_go(request)
+            yield request.id, None if found is None else self._await(request, found, now_s)
 
-    def move(self, sequence: Sequence, now_s: float) -> Recalled | None:
+    def restore(self, request: Holder, slot: int, now_s: float) -> Restored | Restore:
         """Put the beginning of a request's prompt into its cells.
 
+        Args:
+            request: Which waits for that.
+            slot: Its KV sequence.
+            now_s: Now.
+
         Returns:
-            What it goes on from: no tokens if that failed. None if it has to wait again.
+            What it goes on from: no tokens if that failed. What is to be moved later, if it has to wait again.
         """
-        source = self._found_again(sequence)
+        assert request.awaits is not None, "it waits"
+        source = self._found_again(request, request.awaits)
         if source is None:
-            self._let_go(sequence.id)
-            return Recalled(sequence.id, 0, "memory", 0.0, 0.0)
+            self.let_go(request)
+            return Restored(request.id, 0, "memory", 0.0, 0.0)
         if source.follows is not None or self._must_be_fetched(source):
-            self._await(sequence, source, now_s)
-            return None
-        assert sequence.slot is not None, "only admitted requests recall"
-        begun_s = time.monotonic()
+            return self._await(request, source, now_s)
+        begun_s = self._clock.now_s()
         try:
-            self._load(sequence.slot, source)
+            self._load(slot, source)
         except EngineError as error:
-            logger.warning("a remembered prompt is read again: %s", error)
+            logger.warning("a remembered prompt is prefilled again: %s", error)
             if source.entry is not None and (entry := self._states.entries.get(source.entry)) is not None:
                 self._states.forget(entry)
-            self._context.remove(sequence.slot)
-            return Recalled(sequence.id, 0, source.tier, 0.0, 0.0)
+            self._cells.remove(slot)
+            return Restored(request.id, 0, source.tier, 0.0, 0.0)
         finally:
-            self._let_go(sequence.id)
-        return self._recalled(sequence, source, time.monotonic() - begun_s)
+            self.let_go(request)
+        return self._restored(request, source, self._clock.now_s() - begun_s)
 
-    def released(self, released: Released, *, is_sound: bool = True) -> None:
+    def let_go(self, request: Holder) -> None:
+        """A request waits for nothing any more."""
+        if request.awaits is not None:
+            request.awaits = None
+            self._states.shrink()
+
+    def released(self, request: Holder, slot: int, computed_tokens: int, now_s: float) -> None:
         """A request gave its cells up: what is in them stays until somebody needs them.
 
         Args:
-            released: What it held.
-            is_sound: Its cells hold what they should; if not, they are cleared.
+            request: Whose they were.
+            slot: The KV sequence.
+            computed_tokens: Tokens whose KV state is in there and is sound; the rest is cleared.
+            now_s: Now.
         """
-        sequence, slot = released.sequence, released.slot
-        self._let_go(sequence.id)
-        scope = self._scope_of(sequence.id)
-        if scope is None or not is_sound or released.computed_tokens == 0:
-            self._context.remove(slot)
+        self.let_go(request)
+        scope = scope_of(request, self._limits.scope)
+        if scope is None or computed_tokens == 0:
+            self._cells.remove(slot)
             return
-        tokens = self._tokens_of(sequence.id)[: released.computed_tokens]
-        self.cache.park(slot, tokens, scope, time.monotonic())
+        self.lender.park(slot, request.tokens[:computed_tokens], scope, now_s)
         self._states.changed = True
 
-    def preempted(self, released: Released) -> None:
-        """A request had to give its cells to another, who has them already.
+    def keep(self, request: Holder, state: KvState) -> None:
+        """Remember a state that had to leave its cells anyway: all that a request has computed.
 
         Args:
-            released: What it held.
-        """
-        self._let_go(released.sequence.id)
-
-    def keep(self, sequence: Sequence, state: State) -> None:
-        """Remember a state that had to leave its cells anyway: all that a request has read.
-
-        Args:
-            sequence: Whose.
+            request: Whose.
             state: Of those tokens.
         """
-        if (scope := self._scope_of(sequence.id)) is not None:
-            self._remember(scope, self._tokens_of(sequence.id)[: sequence.computed_tokens], state)
+        if (scope := scope_of(request, self._limits.scope)) is not None:
+            self._remember(scope, request.tokens[: request.computed_tokens], state)
 
-    def _await(self, sequence: Sequence, source: Source, now_s: float) -> None:
+    def _await(self, request: Holder, source: Source, now_s: float) -> Restore:
         """Have a request's beginning moved in as soon as it is there."""
         move_s = None
         if source.entry is not None and self._must_be_fetched(source):
             self._states.fetch(source.entry)
         elif source.follows is None:
             move_s = self._move_s(source)
-        before = sequence.recall
+        before = request.restore
         since_s = before.since_s if before is not None and before.move_s is not None else now_s
-        sequence.recall = Recall(source.tokens, move_s, source.reading_s, since_s, source.follows)
-        self._waiting[sequence.id] = sequence, source
+        request.awaits = source
+        return Restore(source.tokens, move_s, source.prefill_s, since_s, source.follows)
 
-    def _await_again(self, sequence: Sequence, now_s: float) -> None:
-        """What it waited for is there, or never will be."""
-        source = self._found_again(sequence)
-        if source is None:
-            sequence.recall = None
-            self._let_go(sequence.id)
-        else:
-            self._await(sequence, source, now_s)
-
-    def _found_again(self, sequence: Sequence) -> Source | None:
+    def _found_again(self, request: Holder, awaited: Source) -> Source | None:
         """Where a request's beginning is now."""
-        _, awaited = self._waiting[sequence.id]
-        source = self.cache.find(sequence)
+        source = self.lender.find(request)
         if source is not None and source.entry is not None and source.entry == awaited.entry:
             return awaited  # it came from disk, though it is in memory now
         return source
-
-    def _let_go(self, request_id: int) -> None:
-        """It waits for nothing any more."""
-        if self._waiting.pop(request_id, None) is not None:
-            self._states.shrink()
 
     def _must_be_fetched(self, source: Source) -> bool:
         return source.entry is not None and self._states.in_memory(source.entry) is None
@@ -291,7 +334,7 @@ class Keeper:
         if source.entry is not None:
             entry = self._states.entries.get(source.entry)
             return self._moves.predict("loading", len(entry.tokens) if entry is not None else source.tokens)
-        length = self.cache.slot(source.slot).length
+        length = self.lender.slot(source.slot).length
         return self._moves.predict("saving", length) + self._moves.predict("loading", length)
 
     def _load(self, slot: int, source: Source) -> None:
@@ -301,38 +344,40 @@ class Keeper:
             EngineError: The library refuses it.
         """
         if source.entry is None:
-            state: State | None = self._save_live(self.cache.slot(source.slot))
+            state: KvState | None = self._save_live(self.lender.slot(source.slot))
         else:
             state = self._states.in_memory(source.entry)
             self._states.use(source.entry)
         assert state is not None, "it need not be fetched"
-        begun_s = time.monotonic()
-        self._context.load_state(slot, state)
-        self._moves.observe("loading", self._context.length(slot), time.monotonic() - begun_s)
-        if not self._context.cut(slot, source.tokens):
+        begun_s = self._clock.now_s()
+        self._cells.load_state(slot, state)
+        self._moves.observe("loading", self._cells.length(slot), self._clock.now_s() - begun_s)
+        if not self._cells.cut(slot, source.tokens):
             raise EngineError("the state can't be cut there")
 
-    def _save_live(self, slot: Slot) -> State:
+    def _save_live(self, slot: Slot) -> KvState:
         """The state of a sequence that is parked or runs, remembered on the way."""
-        tokens = slot.tokens if slot.holder is None else self._tokens_of(slot.holder.id)
+        tokens = slot.tokens if slot.holder is None else slot.holder.tokens
         assert tokens is not None, "a source has tokens"
-        tokens = tokens[: slot.length]
-        begun_s = time.monotonic()
-        state = self._context.save_state(slot.number)
-        self._moves.observe("saving", len(tokens), time.monotonic() - begun_s)
+        return self._save(slot, tokens[: slot.length])
+
+    def _save(self, slot: Slot, tokens: Tokens, into: KvState | None = None) -> KvState:
+        begun_s = self._clock.now_s()
+        state = self._cells.save_state(slot.number, into)
+        self._moves.observe("saving", len(tokens), self._clock.now_s() - begun_s)
         self._remember(slot.scope, tokens, state)
         return state
 
-    def _remember(self, scope: str, tokens: Tokens, state: State) -> None:
-        self._states.remember(scope, tokens, state, self.cache.reading_s(len(tokens)))
+    def _remember(self, scope: str, tokens: Tokens, state: KvState) -> None:
+        self._states.remember(scope, tokens, state, self.lender.prefill_s(len(tokens)))
 
-    def _recalled(self, sequence: Sequence, source: Source, took_s: float) -> Recalled:
+    def _restored(self, request: Holder, source: Source, took_s: float) -> Restored:
         self._states.changed = True
-        return Recalled(sequence.id, source.tokens, source.tier, took_s, source.reading_s)
+        return Restored(request.id, source.tokens, source.tier, took_s, source.prefill_s)
 
     # In the time that is left
 
-    def tend(self, room_s: float) -> bool:
+    def use_time(self, room_s: float) -> bool:
         """Do a bit of what can wait: save what ended, write what is saved.
 
         Args:
@@ -346,25 +391,25 @@ class Keeper:
             return True
         return not self._states.is_writing and self._states.write_some()
 
-    def tend_or_wait(self) -> bool:
+    def use_idle_time(self) -> bool:
         """While nobody needs the engine: do a bit of what can wait, or wait a moment for what is being written.
 
         Returns:
             Whether there is more to do, or to wait for.
         """
-        if self.tend(math.inf):
+        if self.use_time(math.inf):
             return True
         if self._states.is_writing:
-            time.sleep(WRITING_LOOK_S)
+            self._clock.sleep(WRITING_LOOK_S)
         return self._states.is_writing
 
     def close(self) -> None:
         """Save and write what is not, if that takes only a moment."""
-        until_s = time.monotonic() + CLOSING_S
+        until_s = self._clock.now_s() + CLOSING_S
         if self._states.has_disk:
-            while time.monotonic() < until_s and self.tend_or_wait():
+            while self._clock.now_s() < until_s and self.use_idle_time():
                 pass
-        self._states.close(max(0.0, until_s - time.monotonic()))
+        self._states.close(max(0.0, until_s - self._clock.now_s()))
 
     def _save_some(self, room_s: float) -> bool:
         saving = self._saving
@@ -384,22 +429,19 @@ class Keeper:
         if self._moves.predict("saving", len(saving.tokens)) > room_s:
             return False
         self._saving = None
-        begun_s = time.monotonic()
-        state = self._context.save_state(saving.slot.number, into=saving.buffer)
-        self._moves.observe("saving", len(saving.tokens), time.monotonic() - begun_s)
-        self._remember(saving.slot.scope, saving.tokens, state)
+        self._save(saving.slot, saving.tokens, saving.buffer)
         return True
 
     def _next_to_save(self) -> _Saving | None:
-        slot = self.cache.unsaved(self._is_not_to_be_saved)
+        slot = self.lender.unsaved(self._is_not_to_be_saved)
         if slot is None or slot.tokens is None:
             return None
-        return _Saving(slot, slot.tokens, np.empty(self._context.state_bytes(slot.number), dtype=np.uint8))
+        return _Saving(slot, slot.tokens, np.empty(self._cells.state_bytes(slot.number), dtype=np.uint8))
 
     def _is_not_to_be_saved(self, slot: Slot) -> bool:
-        if slot.tokens is None or self.cache.reading_s(slot.length) < WORTH_KEEPING_S:
+        if slot.tokens is None or self.lender.prefill_s(slot.length) < WORTH_KEEPING_S:
             return True
-        is_too_large = self._context.state_bytes(slot.number) > self._states.entries.budgets["memory"]
+        is_too_large = self._cells.state_bytes(slot.number) > self._states.entries.budgets["memory"]
         return is_too_large or self._states.was_given_up(slot.scope, slot.tokens)
 
     # What people ask
@@ -418,11 +460,11 @@ class Keeper:
         if entry_name is not None and len(found) != 1:
             return False
         if entry_name is None and action == "remove":
-            self._clear(self.cache.parked)
+            self._clear(self.lender.parked)
         for entry in found:
             if action == "remove":
                 # What is in cells as well would be saved again.
-                self._clear([slot for slot in self.cache.parked if _is_content_of(slot, entry)])
+                self._clear([slot for slot in self.lender.parked if _is_content_of(slot, entry)])
                 self._states.forget(entry)
             elif action in ("pin", "unpin"):
                 self._states.pin(entry, pinned=action == "pin")
@@ -441,46 +483,47 @@ class Keeper:
 
     def _clear(self, slots: Iterable[Slot]) -> None:
         for slot in slots:
-            self._context.remove(slot.number)
-            self.cache.empty(slot.number)
+            self._cells.remove(slot.number)
+            self.lender.empty(slot.number)
         self._saving = None
         self._states.changed = True
 
     @property
     def listing(self) -> list[CacheEntry]:
         """What is remembered, without its content."""
-        now_s, now = time.monotonic(), time.time()
+        now_s, today_s = self._clock.now_s(), self._clock.calendar_s()
         parked = [
             CacheEntry("", s.scope, s.length, 0, 0, max(0.0, now_s - s.used_s), ["live"], pinned=False)
-            for s in self.cache.parked
+            for s in self.lender.parked
         ]
-        return parked + [
+        saved = [
             CacheEntry(
                 e.id,
                 e.scope,
                 len(e.tokens),
                 e.bytes,
                 e.hits,
-                max(0.0, now - e.used_s),
+                max(0.0, today_s - e.used_s),
                 sorted(e.places),
                 pinned=e.pinned,
             )
             for e in self._states.entries
         ]
+        return parked + saved
 
-    def state_if_changed(self) -> CacheState | None:
+    def figures_if_changed(self) -> CacheFigures | None:
         """Figures, if they are others than when this was asked last."""
         if not self._states.changed:
             return None
         self._states.changed = False
-        return self.state
+        return self.figures
 
     @property
-    def state(self) -> CacheState:
-        """Figures."""
+    def figures(self) -> CacheFigures:
+        """How much is remembered."""
         entries = self._states.entries
-        return CacheState(
-            parked_tokens=sum(slot.length for slot in self.cache.parked),
+        return CacheFigures(
+            parked_tokens=sum(slot.length for slot in self.lender.parked),
             memory_bytes=entries.used_bytes("memory"),
             memory_budget=entries.budgets["memory"],
             memory_entries=sum("memory" in e.places for e in entries),

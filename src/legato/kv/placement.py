@@ -1,7 +1,7 @@
 """Where a request's KV state comes from: the cells that hold most of its prompt, or what is remembered elsewhere.
 
-Every choice is made in seconds of work: what is left to read, what moving a state takes, and what it would take to read
-again what is overwritten.
+Every choice is made in seconds of work: what is left to prefill, what moving a state takes, and what it would take to
+prefill again what is overwritten.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from legato.core.choices import CacheScope
 from legato.core.tokens import Tokens, common_prefix
 from legato.kv.entries import Entries, Entry
-from legato.kv.slots import Holder, KvSlots, Lease, Slot, Source
+from legato.kv.slots import Holder, KvSlots, Slot, scope_of
+from legato.kv.sources import Lease, Source
 
-READ_AT_LEAST = 4
-"""Tokens of a prompt that are read even if all are remembered. The last one's logits are needed, and the library rounds
-single tokens in another way than several."""
+PREFILL_AT_LEAST = 4
+"""Tokens of a prompt that are prefilled even if all are remembered. The last one's logits are needed, and the library
+rounds single tokens in another way than several."""
 SHARED_AT_LEAST = 16
 """Tokens that a prompt must share for anything to be made of it."""
 WORTH_MOVING = 0.8
-"""A prefix is taken from elsewhere if that takes less than this share of reading it."""
+"""A prefix is taken from elsewhere if that takes less than this share of prefilling it."""
 WAIT_WEIGHT = 0.5
-"""A second of waiting for another's reading counts for so much work of one's own."""
+"""A second of waiting for another's prefill counts for so much work of one's own."""
 RETURNS = 0.5
 """How likely somebody goes on from where an answer has just ended."""
 HALF_LIFE_S = 600.0
@@ -35,8 +37,8 @@ SPLIT_TOKENS = 50
 class Prices(Protocol):
     """What things take, in seconds."""
 
-    def reading_s(self, start: int, end: int) -> float:
-        """Reading the tokens from `start` to `end`."""
+    def prefill_s(self, start: int, end: int) -> float:
+        """Prefilling the tokens from `start` to `end`."""
         ...
 
     def saving_s(self, tokens: int) -> float:
@@ -65,15 +67,14 @@ class _Way:
     target: Slot
 
 
-class PrefixCache:
+class Placement:
     """Lends KV sequences, each to whom its contents help most, and finds the beginnings of prompts.
 
     Args:
         slots: The KV sequences.
         entries: What is remembered elsewhere.
         prices: What things take.
-        tokens_of: What a request is going to have read, by its id.
-        scope_of: Whose prefixes it may use, by its id; None for nobody's, not even its own.
+        scope: Whose prefixes requests may begin with.
         can_cut: Cells can be cut at any token; if not, only whole contents are of use.
         can_cut_states: So can states that were taken out of cells. Of sliding windows, states hold the last one alone.
     """
@@ -84,8 +85,7 @@ class PrefixCache:
         entries: Entries,
         prices: Prices,
         *,
-        tokens_of: Callable[[int], Tokens],
-        scope_of: Callable[[int], str | None],
+        scope: CacheScope = "server",
         can_cut: bool = True,
         can_cut_states: bool = True,
     ) -> None:
@@ -93,8 +93,7 @@ class PrefixCache:
         self.entries = entries
         """What is remembered outside the cells."""
         self._prices = prices
-        self._tokens_of = tokens_of
-        self._scope_of = scope_of
+        self._scope: CacheScope = scope
         self._can_cut = can_cut
         self._can_cut_states = can_cut and can_cut_states
 
@@ -128,16 +127,16 @@ class PrefixCache:
         free = [slot for slot in self._slots.slots if slot.holder is None]
         if not free:
             return None
-        tokens, scope = self._tokens_of(holder.id), self._scope_of(holder.id)
+        tokens, scope = holder.tokens, scope_of(holder, self._scope)
         losses = {slot.number: self._loss_s(slot, tokens, scope, now_s) for slot in free}
-        ways = [_Way(self._prices.reading_s(0, len(tokens)), None, min(free, key=lambda s: losses[s.number]))]
+        ways = [_Way(self._prices.prefill_s(0, len(tokens)), None, min(free, key=lambda s: losses[s.number]))]
         for source, work_s in self._sources(holder, tokens, scope):
             targets = free
             if source.slot is not None and self._slots.slots[source.slot].holder is None:
                 in_place = self._slots.slots[source.slot]
                 ways.append(_Way(self._rest_s(tokens, source.tokens), source, in_place))
                 targets = [slot for slot in free if slot is not in_place]
-            if targets and work_s < WORTH_MOVING * source.reading_s:
+            if targets and work_s < WORTH_MOVING * source.prefill_s:
                 target = min(targets, key=lambda s: losses[s.number])
                 ways.append(_Way(work_s + self._rest_s(tokens, source.tokens), source, target))
         best = min(ways, key=lambda way: way.work_s + losses[way.target.number])
@@ -146,12 +145,12 @@ class PrefixCache:
         return Lease(best.target.number, best.source)
 
     def find(self, holder: Holder) -> Source | None:
-        """Where the beginning of a request's prompt is now, which has its sequence already; None to read it."""
-        tokens = self._tokens_of(holder.id)
+        """Where the beginning of a request's prompt is now, which has its sequence already; None to prefill it."""
+        tokens, scope = holder.tokens, scope_of(holder, self._scope)
         ways = [
             (work_s + self._rest_s(tokens, source.tokens), number, source)
-            for number, (source, work_s) in enumerate(self._sources(holder, tokens, self._scope_of(holder.id)))
-            if work_s < WORTH_MOVING * source.reading_s
+            for number, (source, work_s) in enumerate(self._sources(holder, tokens, scope))
+            if work_s < WORTH_MOVING * source.prefill_s
         ]
         return min(ways)[2] if ways else None
 
@@ -180,17 +179,17 @@ class PrefixCache:
             is_refused: Whether a sequence is not to be saved.
         """
         parked = [slot for slot in self.parked if not self._is_elsewhere(slot) and not is_refused(slot)]
-        return max(parked, key=lambda slot: self._prices.reading_s(0, slot.length), default=None)
+        return max(parked, key=lambda slot: self._prices.prefill_s(0, slot.length), default=None)
 
-    def reading_s(self, tokens: int) -> float:
-        """What reading a prefix of so many tokens takes."""
-        return self._prices.reading_s(0, tokens)
+    def prefill_s(self, tokens: int) -> float:
+        """What prefilling a prefix of so many tokens takes."""
+        return self._prices.prefill_s(0, tokens)
 
     def _sources(self, holder: Holder, tokens: Tokens, scope: str | None) -> Iterator[tuple[Source, float]]:
         """Where prefixes of a prompt are, with the work of moving each into other cells."""
         if scope is None:
             return
-        most = len(tokens) - READ_AT_LEAST
+        most = len(tokens) - PREFILL_AT_LEAST
         for slot in self._slots.slots:
             if slot.tokens is None or slot.scope != scope or slot.holder is holder:
                 continue
@@ -209,14 +208,14 @@ class PrefixCache:
             if there >= SHARED_AT_LEAST:
                 yield self._live(slot, there), self._moving_s(slot.length)
             # Those who wait themselves are not followed: two of them would wait for each other.
-            if there < shared and slot.holder.recall is None:
-                # A long prompt's state comes into its cells when all of it is read.
-                until = len(slot.tokens) if slot.holder.in_reader else shared
-                wait_s = self._prices.reading_s(min(slot.holder.computed_tokens, until), until)
+            if there < shared and slot.holder.restore is None:
+                # A long prompt's state comes into its cells when all of it is prefilled.
+                until = len(slot.tokens) if slot.holder.in_prefill_context else shared
+                wait_s = self._prices.prefill_s(min(slot.holder.computed_tokens, until), until)
                 source = Source(
                     shared,
                     "live",
-                    self._prices.reading_s(0, shared),
+                    self._prices.prefill_s(0, shared),
                     slot=slot.number,
                     follows=slot.holder.id,
                 )
@@ -229,7 +228,7 @@ class PrefixCache:
             work_s = self._prices.loading_s(len(entry.tokens))
             work_s += 0.0 if in_memory else self._prices.fetching_s(len(entry.tokens))
             tier = "memory" if in_memory else "disk"
-            yield Source(shared, tier, self._prices.reading_s(0, shared), entry=entry.id), work_s
+            yield Source(shared, tier, self._prices.prefill_s(0, shared), entry=entry.id), work_s
 
     def _remembered(self, tokens: Tokens, scope: str) -> list[tuple[int, Entry]]:
         """Entries that share a prefix: the smallest in memory and the smallest on disk."""
@@ -241,13 +240,13 @@ class PrefixCache:
         return [(length, entry) for entry in smallest]
 
     def _live(self, slot: Slot, tokens: int) -> Source:
-        return Source(tokens, "live", self._prices.reading_s(0, tokens), slot=slot.number)
+        return Source(tokens, "live", self._prices.prefill_s(0, tokens), slot=slot.number)
 
     def _moving_s(self, tokens: int) -> float:
         return self._prices.saving_s(tokens) + self._prices.loading_s(tokens)
 
     def _rest_s(self, tokens: Tokens, remembered: int) -> float:
-        return self._prices.reading_s(remembered, len(tokens))
+        return self._prices.prefill_s(remembered, len(tokens))
 
     def _loss_s(self, slot: Slot, tokens: Tokens, scope: str | None, now_s: float) -> float:
         """What it costs to begin another prompt in a sequence: what was in it, and where it is."""
@@ -259,7 +258,7 @@ class PrefixCache:
             loss_s += 1e-6 / (1 + age_s)  # of those that are worth nothing, the oldest
             shared = common_prefix(slot.tokens, tokens) if slot.scope == scope else 0
             if shared < len(slot.tokens) and not self._is_elsewhere(slot):
-                loss_s += RETURNS * 0.5 ** (age_s / HALF_LIFE_S) * self._prices.reading_s(shared, slot.length)
+                loss_s += RETURNS * 0.5 ** (age_s / HALF_LIFE_S) * self._prices.prefill_s(shared, slot.length)
         return loss_s + 1e-9 * slot.number
 
     def _is_elsewhere(self, slot: Slot) -> bool:

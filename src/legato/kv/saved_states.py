@@ -3,51 +3,48 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
-from legato.core.tokens import Tokens
+from legato.core.clock import Clock
+from legato.core.tokens import KvState, Tokens
 from legato.kv.disk import DiskStore, entry_id
-from legato.kv.disk_threads import DiskThreads, Fetched, Written
+from legato.kv.disk_threads import Disk, Fetched, Written
 from legato.kv.entries import Entries, Entry, Place
 from legato.kv.move_costs import MoveCosts
 
 logger = logging.getLogger(__name__)
 
-State = NDArray[np.uint8]
-
 MOST_GIVEN_UP = 10_000
 """Entries of which it is known that there was no room for them; beyond that they may be tried once more."""
 WORTH_WRITING_S = 0.5
-"""Prefixes that are read faster than this are not kept on disk."""
+"""Prefixes that are prefilled faster than this are not kept on disk."""
 
 
-class States:
+class SavedStates:
     """Remembers states within budgets.
 
     Args:
         memory_bytes: Budget of those in memory.
         disk_bytes: Budget of those on disk, those of other models and settings included.
+        clock: Says when they were used.
         store: The files, if there are to be any; what an earlier worker has left there is taken over.
+        disk: Reads and writes them; None without a store.
         moves: Learns what reading from disk takes.
         can_cut: A longer state serves as a shorter one, which need not be kept beside it.
-        busy: Entries that are being waited for, which stay.
-        is_busy: Whether the engine works; asked from other threads.
+        awaited: Entries that are being waited for, which stay.
     """
 
     def __init__(
         self,
         memory_bytes: int,
         disk_bytes: int,
+        clock: Clock,
         *,
         store: DiskStore | None,
+        disk: Disk | None,
         moves: MoveCosts,
         can_cut: bool,
-        busy: Callable[[], Collection[str]],
-        is_busy: Callable[[], bool],
+        awaited: Callable[[], Collection[str]],
     ) -> None:
         self._others_bytes = store.others_bytes() if store is not None else 0
         self.entries = Entries({"memory": memory_bytes, "disk": max(0, disk_bytes - self._others_bytes)})
@@ -56,20 +53,21 @@ class States:
         """Whether figures are others than when this was set to false."""
         self._can_cut = can_cut
         self._moves = moves
-        self._busy = busy
-        self._in_memory: dict[str, State] = {}
+        self._awaited = awaited
+        self._clock = clock
+        self._in_memory: dict[str, KvState] = {}
         self._fetching: set[str] = set()
         """Entries that are being read from disk."""
         self._given_up: dict[Place, set[str]] = {"memory": set(), "disk": set()}
         """Entries that there was no room for: keeping them again would only push out others."""
-        self._disk = DiskThreads(store, is_busy) if store is not None else None
+        self._disk = disk
         for found in store.scan() if store is not None else ():
             entry = Entry(
                 found.id,
                 found.scope,
                 found.tokens,
                 found.state_bytes,
-                found.reading_s,
+                found.prefill_s,
                 found.used_at,
                 pinned=found.pinned,
             )
@@ -86,7 +84,7 @@ class States:
         """Whether an entry is being written."""
         return self._disk is not None and self._disk.writing is not None
 
-    def in_memory(self, entry: str) -> State | None:
+    def in_memory(self, entry: str) -> KvState | None:
         """The state of an entry, if it is in memory."""
         return self._in_memory.get(entry)
 
@@ -102,17 +100,17 @@ class States:
 
     # Coming
 
-    def remember(self, scope: str, tokens: Tokens, state: State, reading_s: float) -> None:
+    def remember(self, scope: str, tokens: Tokens, state: KvState, prefill_s: float) -> None:
         """Keep a state in memory, if it is worth more than others.
 
         Args:
             scope: Whose requests may use it.
             tokens: The prefix.
             state: Its state.
-            reading_s: What reading it takes.
+            prefill_s: What prefilling it takes.
         """
         name = entry_id(scope, tokens)
-        new = Entry(name, scope, tokens.copy(), len(state), reading_s, time.time())
+        new = Entry(name, scope, tokens.copy(), len(state), prefill_s, self._clock.calendar_s())
         entry = self.entries.add(new, "memory")
         self._in_memory[name] = state
         for shorter in self._continued(entry):
@@ -126,7 +124,7 @@ class States:
         entry = self.entries.get(name)
         if entry is None:
             return
-        self.entries.use(entry, time.time())
+        self.entries.use(entry, self._clock.calendar_s())
         self._given_up["disk"].discard(name)
         if self._disk is not None and "disk" in entry.places:
             self._disk.touch(name)
@@ -146,14 +144,14 @@ class States:
             e
             for e in self.entries
             if e.places == {"memory"}
-            and e.reading_s >= WORTH_WRITING_S
+            and e.prefill_s >= WORTH_WRITING_S
             and e.bytes <= self.entries.budgets["disk"]
             and e.id not in self._given_up["disk"]
         ]
-        entry = max(worthy, key=lambda e: e.reading_s, default=None)
+        entry = max(worthy, key=lambda e: e.prefill_s, default=None)
         if entry is None:
             return False
-        self._disk.write(entry.id, entry.scope, entry.tokens, self._in_memory[entry.id], entry.reading_s)
+        self._disk.write(entry.id, entry.scope, entry.tokens, self._in_memory[entry.id], entry.prefill_s)
         return True
 
     def collect(self) -> None:
@@ -207,11 +205,11 @@ class States:
     def shrink(self) -> None:
         """Keep the budgets."""
         self.changed = True
-        busy = self._busy()
-        for entry in self.entries.shrink("memory", busy):
+        awaited = self._awaited()
+        for entry in self.entries.shrink("memory", awaited):
             self._in_memory.pop(entry.id, None)
             self._give_up(entry.id, "memory")
-        for entry in self.entries.shrink("disk", busy):
+        for entry in self.entries.shrink("disk", awaited):
             self._give_up(entry.id, "disk")
             if self._disk is not None:
                 self._disk.remove(entry.id)

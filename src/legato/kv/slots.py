@@ -5,15 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from legato.core.choices import CacheScope
 from legato.core.tokens import Tokens
+from legato.kv.sources import Restore, Source
 
 
 class Holder(Protocol):
     """A request as the cells see it."""
 
+    awaits: Source | None
+    """Where the beginning of its prompt comes from, which is not in its cells yet; written here alone."""
+
     @property
     def id(self) -> int:
         """Its number."""
+        ...
+
+    @property
+    def tokens(self) -> Tokens:
+        """Its prompt, and what it has written."""
+        ...
+
+    @property
+    def client(self) -> str | None:
+        """Who asks."""
         ...
 
     @property
@@ -22,14 +37,26 @@ class Holder(Protocol):
         ...
 
     @property
-    def in_reader(self) -> bool:
-        """Its KV state is in another context until all of its prompt is read."""
+    def in_prefill_context(self) -> bool:
+        """Its KV state is in another context until all of its prompt is prefilled."""
         ...
 
     @property
-    def recall(self) -> object | None:
-        """What it waits for before it reads on: a beginning that is to be moved into its cells."""
+    def restore(self) -> Restore | None:
+        """What is to be moved into its cells before it is prefilled on."""
         ...
+
+
+def scope_of(holder: Holder, scope: CacheScope) -> str | None:
+    """Whose remembered prompts a request may begin with; None for nobody's, not even its own.
+
+    Args:
+        holder: The request.
+        scope: As the settings say.
+    """
+    if scope == "off":
+        return None
+    return (holder.client or "") if scope == "key" else ""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,62 +77,8 @@ class Slot:
     def length(self) -> int:
         """Tokens that its cells hold."""
         if self.holder is not None:
-            return 0 if self.holder.in_reader else self.holder.computed_tokens
+            return 0 if self.holder.in_prefill_context else self.holder.computed_tokens
         return 0 if self.tokens is None else len(self.tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A KV sequence for a request, and where the beginning of its prompt comes from."""
-
-    slot: int
-    source: Source | None = None
-    """None if all of the prompt has to be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where the state of a prompt's first tokens is."""
-
-    tokens: int
-    """How many of them."""
-    tier: str
-    """`live`, `memory` or `disk`."""
-    reading_s: float
-    """What reading them takes."""
-    slot: int | None = None
-    """The KV sequence that holds them; the lent one itself, if they are in place."""
-    entry: str | None = None
-    """The remembered entry that holds them."""
-    follows: int | None = None
-    """The request that is reading them just now."""
-
-
-class Lender(Protocol):
-    """Lends KV sequences."""
-
-    @property
-    def sequences(self) -> int:
-        """How many the context has."""
-        ...
-
-    @property
-    def cells_per_sequence(self) -> int:
-        """KV cells of each, in tokens."""
-        ...
-
-    @property
-    def free(self) -> int:
-        """Sequences that nobody holds."""
-        ...
-
-    def acquire(self, holder: Holder, now_s: float) -> Lease | None:
-        """Lend a sequence, or None if all are lent."""
-        ...
-
-    def release(self, slot: int) -> None:
-        """Take a sequence back."""
-        ...
 
 
 class KvSlots:

@@ -1,17 +1,23 @@
-"""The scheduler: the queue, admission to KV cells, and the state that a policy plans from."""
+"""The scheduler: who waits, who holds KV cells, and what becomes of them by what is planned and done."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence as Listing
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar
 
 from legato.errors import LegatoError
-from legato.kv.slots import Lease, Lender
+from legato.kv.sources import Lease, Restore
+from legato.scheduling import admission
+from legato.scheduling.plan import Outcome, Plan
 from legato.scheduling.policies import Policy, decoding
-from legato.scheduling.state import Outcome, Plan, Sequence
+from legato.scheduling.sequence import Sequence
+
+S = TypeVar("S", bound=Sequence)
+S_contra = TypeVar("S_contra", bound=Sequence, contravariant=True)
 
 PATIENCE = 0.25
-"""Share of the time of reading a prefix for which moving it may wait for those who write; then it is read instead."""
+"""Share of the time of prefilling a prefix for which moving it may wait for those who decode; then it is prefilled."""
 RAISED_BY = 1.1
 """A gap target that was raised is news again when what is possible is longer or shorter by this factor."""
 
@@ -20,49 +26,79 @@ class NeverFitsError(LegatoError):
     """The prompt is longer than any sequence's cells: it could wait for ever."""
 
 
-@dataclass(slots=True)
-class Admission:
-    """Who was given KV cells at a border, and who gave them up."""
+class Lender(Protocol[S_contra]):
+    """Whoever owns the KV sequences that requests are admitted to."""
 
-    admitted: list[tuple[Sequence, Lease]] = field(default_factory=list)
-    """With the cells that each was lent."""
-    preempted: list[Released] = field(default_factory=list)
+    @property
+    def sequences(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def cells_per_sequence(self) -> int:
+        """KV cells of each, in tokens."""
+        ...
+
+    @property
+    def free(self) -> int:
+        """Sequences that nobody holds."""
+        ...
+
+    def acquire(self, holder: S_contra, now_s: float) -> Lease | None:
+        """Lend a sequence, or None if all are lent."""
+        ...
+
+    def release(self, slot: int) -> None:
+        """Take a sequence back."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class Released(Generic[S]):
     """A request that holds cells no more."""
 
-    sequence: Sequence
+    request: S
     slot: int
     """The KV sequence that it held."""
     computed_tokens: int
     """Tokens whose KV state is in there."""
-    in_reader: bool = False
-    """All of its prompt was read in another context, and is there still."""
+    in_prefill_context: bool = False
+    """All of its prompt was prefilled in another context, and is there still."""
 
 
-class Scheduler:
-    """Continuous batching: requests join and leave at the borders of steps (Yu et al., Orca, OSDI 2022).
+@dataclass(slots=True)
+class Admission(Generic[S]):
+    """Who was given KV cells between two steps, and who gave them up."""
 
-    Use: `add` and `cancel` at any border, then `admit`, `plan`, run the plan, `commit` its outcome.
+    admitted: list[tuple[S, Lease]] = field(default_factory=list)
+    """With the cells that each was lent."""
+    preempted: list[Released[S]] = field(default_factory=list)
 
-    Background requests are admitted to all KV sequences but one, run while nobody else does, and give their cells up
-    when others need them. The oldest of them counts as any other once it has been here for `background_wait_s`.
+
+class Scheduler(Generic[S]):
+    """Continuous batching: requests join and leave between steps (Yu et al., Orca, OSDI 2022).
+
+    Use: `add` and `cancel` between any two steps, then `admit`, `plan`, `apply` the plan, run it, `commit` its outcome.
+    `plan` and the other questions change nothing.
 
     Args:
         policy: Plans the steps.
-        slots: The KV sequences that requests are admitted to.
+        lender: Owns the KV sequences that requests are admitted to.
+        gap_target_s: Of answers that have none of their own.
         background_wait_s: Longest time that the oldest background request waits for others.
     """
 
-    def __init__(self, policy: Policy, slots: Lender, *, background_wait_s: float = 600.0) -> None:
+    def __init__(
+        self, policy: Policy, lender: Lender[S], *, gap_target_s: float = 0.1, background_wait_s: float = 600.0
+    ) -> None:
         self.policy = policy
-        """May be exchanged at the border of a step."""
-        self._slots = slots
+        """May be exchanged between steps."""
+        self.gap_target_s = gap_target_s
+        """Of answers that have none of their own; may be changed between steps."""
+        self._lender = lender
         self._background_wait_s = background_wait_s
-        self._queue: dict[int, Sequence] = {}
-        self._admitted: dict[int, Sequence] = {}
+        self._queue: dict[int, S] = {}
+        self._admitted: dict[int, S] = {}
 
     @property
     def queued(self) -> int:
@@ -70,69 +106,101 @@ class Scheduler:
         return len(self._queue)
 
     @property
+    def admitted(self) -> tuple[S, ...]:
+        """Requests that hold KV cells, in the order in which they were admitted."""
+        return tuple(self._admitted.values())
+
+    @property
     def running(self) -> int:
         """Requests that hold KV cells."""
         return len(self._admitted)
 
-    def __contains__(self, sequence_id: int) -> bool:
+    def __contains__(self, request_id: int) -> bool:
         """Whether it holds KV cells."""
-        return sequence_id in self._admitted
+        return request_id in self._admitted
 
-    def __getitem__(self, sequence_id: int) -> Sequence:
-        """A sequence that holds KV cells."""
-        return self._admitted[sequence_id]
+    def __getitem__(self, request_id: int) -> S:
+        """A request that holds KV cells."""
+        return self._admitted[request_id]
 
-    def add(self, sequence: Sequence) -> None:
+    def find(self, request_id: int) -> S | None:
+        """A request, whether it waits for KV cells or holds them; None if it is gone."""
+        return self._admitted.get(request_id) or self._queue.get(request_id)
+
+    @property
+    def held_back(self) -> list[S]:
+        """Those whose remembered beginnings are not where they can be moved from."""
+        return [s for s in self._admitted.values() if s.restore is not None and s.restore.move_s is None]
+
+    # Coming and going
+
+    def add(self, request: S) -> None:
         """Queue a request.
 
         Raises:
             NeverFitsError: Its prompt can never fit.
         """
-        if sequence.prompt_tokens >= self._slots.cells_per_sequence:
+        cells = self._lender.cells_per_sequence
+        if request.prompt_tokens >= cells:
             raise NeverFitsError(
-                f"The prompt has {sequence.prompt_tokens} tokens, and this model's context holds "
-                f"{self._slots.cells_per_sequence} with at least one for the answer; send a shorter prompt."
+                f"The prompt has {request.prompt_tokens} tokens, and this model's context holds {cells} with at least "
+                "one for the answer; send a shorter prompt."
             )
-        room = self._slots.cells_per_sequence - sequence.prompt_tokens
-        sequence.max_new_tokens = min(sequence.max_new_tokens, room)
-        self._queue[sequence.id] = sequence
+        request.max_new_tokens = min(request.max_new_tokens, cells - request.prompt_tokens)
+        self._queue[request.id] = request
 
-    def cancel(self, sequence_id: int) -> Released | None:
+    def cancel(self, request_id: int) -> Released[S] | None:
         """Forget a request in whatever phase it is.
 
         Returns:
             What it held, if it held cells.
         """
-        self._queue.pop(sequence_id, None)
-        sequence = self._admitted.pop(sequence_id, None)
-        return None if sequence is None else self._release(sequence)
+        self._queue.pop(request_id, None)
+        request = self._admitted.pop(request_id, None)
+        return None if request is None else self._release(request)
 
-    def admit(self, now_s: float) -> Admission:
-        """Give KV sequences to those who wait, while there are any for them.
-
-        Clients with the fewest answers running come first, and of one client who came first. Background requests come
-        after all others, leave one sequence free for them, and make room for them, the youngest first.
-        """
-        result = Admission()
-        promoted = self._promoted(now_s)
+    def admit(self, now_s: float) -> Admission[S]:
+        """Give KV sequences to those who wait, while there are any for them; see `legato.scheduling.admission`."""
+        result: Admission[S] = Admission()
         while self._queue:
-            running = Counter(s.client for s in self._admitted.values())
-            is_behind = {s.id: s.background and s is not promoted for s in self._queue.values()}
-            sequence = min(self._queue.values(), key=lambda s: (is_behind[s.id], running[s.client], s.arrived_s, s.id))
-            if is_behind[sequence.id]:
-                is_room = self._slots.free > min(1, self._slots.sequences - 1)
-                lease = self._slots.acquire(sequence, now_s) if is_room else None
+            promoted, admitted = self._promoted(now_s), self._admitted.values()
+            request = admission.next_in_queue(self._queue.values(), admitted, promoted)
+            if admission.is_behind(request, promoted):
+                is_room = self._lender.free > min(1, self._lender.sequences - 1)
+                lease = self._lender.acquire(request, now_s) if is_room else None
             else:
-                lease = self._slots.acquire(sequence, now_s)
-                if lease is None and (victim := self._youngest_background(promoted)) is not None:
+                lease = self._lender.acquire(request, now_s)
+                if lease is None and (victim := admission.youngest_background(admitted, promoted)) is not None:
                     result.preempted.append(self._preempt(victim))
-                    lease = self._slots.acquire(sequence, now_s)
+                    lease = self._lender.acquire(request, now_s)
             if lease is None:
                 break
-            sequence.slot = lease.slot
-            self._admitted[sequence.id] = self._queue.pop(sequence.id)
-            result.admitted.append((sequence, lease))
+            request.slot = lease.slot
+            self._admitted[request.id] = self._queue.pop(request.id)
+            result.admitted.append((request, lease))
         return result
+
+    def _preempt(self, request: S) -> Released[S]:
+        """Back to the queue. What it has written stays; its prompt and that are prefilled again before it goes on."""
+        del self._admitted[request.id]
+        released = self._release(request)
+        request.computed_tokens = 0
+        request.last_token_s = None
+        self._queue[request.id] = request
+        return released
+
+    def _release(self, request: S) -> Released[S]:
+        assert request.slot is not None, "an admitted request holds a slot"
+        # What was prefilled elsewhere is not in its cells, nor is what was not moved there yet.
+        is_there = not request.in_prefill_context and request.restore is None
+        is_elsewhere = request.in_prefill_context and not request.prefill_left
+        released = Released(request, request.slot, request.computed_tokens if is_there else 0, is_elsewhere)
+        self._lender.release(request.slot)
+        request.slot = request.restore = None
+        request.in_prefill_context = False
+        return released
+
+    # Planning
 
     def plan(self, now_s: float) -> Plan:
         """The next step; empty if there is nothing to do.
@@ -140,22 +208,20 @@ class Scheduler:
         Args:
             now_s: When it begins.
         """
-        first = self._first(now_s)
-        if moves := self._moves(first, now_s):
-            return Plan(decodes=decoding(first), moves=moves)
-        plan = self.policy.plan(first, now_s)
-        for chunk in plan.chunks:
-            if chunk.interruptible:
-                self._give_reader_to(chunk.id)
-        return plan
+        served = self._served(now_s)
+        restores, given_up = self._restores(served, now_s)
+        if restores:
+            return Plan(decodes=decoding(served), restores=restores, given_up=given_up)
+        plan = self.policy.plan(served, now_s)
+        return replace(plan, given_up=given_up) if given_up else plan
 
     def due_s(self, now_s: float) -> float:
-        """When a chunk that is being read interruptibly has to be interrupted.
+        """When a chunk that is being prefilled interruptibly has to be interrupted.
 
         Args:
             now_s: Now.
         """
-        return self.policy.due_s(self._first(now_s))
+        return self.policy.due_s(self._served(now_s))
 
     def room_s(self, now_s: float) -> float:
         """What a step that decodes everybody has left for work that can't be cut.
@@ -163,101 +229,107 @@ class Scheduler:
         Args:
             now_s: Now.
         """
-        return self.policy.room_s(self._first(now_s))
+        return self.policy.room_s(self._served(now_s))
 
-    def raise_targets(self, plan: Plan, gap_target_s: float) -> list[tuple[int, float]]:
-        """Raise the targets that this step can't keep to what is possible, and lower them where that is less again.
+    def _promoted(self, now_s: float) -> S | None:
+        everybody = (*self._admitted.values(), *self._queue.values())
+        return admission.promoted(everybody, now_s, self._background_wait_s)
 
-        Args:
-            plan: What is about to run.
-            gap_target_s: Of answers that have none of their own.
+    def _served(self, now_s: float) -> Listing[S]:
+        admitted = self._admitted.values()
+        if not any(s.background or s.restore is not None for s in admitted):
+            return tuple(admitted)  # the usual case
+        return admission.served(admitted, self._promoted(now_s))
+
+    def _restores(self, served: Listing[S], now_s: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Whose beginning can be moved without making an answer's next token late, one at a time; who gives that up.
+
+        A move that takes longer than that waits until nobody decodes, but not for longer than makes sense.
+        """
+        movable = [s for s in self._admitted.values() if s.restore is not None and s.restore.move_s is not None]
+        room_s = self.policy.room_s(served) if movable else 0.0
+        given_up: list[int] = []
+        for request in movable:
+            restore = request.restore
+            assert restore is not None, "it was asked for"
+            assert restore.move_s is not None, "likewise"
+            if restore.move_s <= room_s:
+                return (request.id,), tuple(given_up)
+            if now_s - restore.since_s > PATIENCE * restore.prefill_s:
+                given_up.append(request.id)
+        return (), tuple(given_up)
+
+    # What was decided, and what was done
+
+    def apply(self, plan: Plan) -> list[tuple[int, float]]:
+        """A plan, or a part of it, is going to be run.
 
         Returns:
-            News only: whose target, by id, and what it is raised to in seconds; 0 if it can be kept again.
+            News of gap targets, by request: what is possible instead, s, where this step can't keep them; 0 where they
+            can be kept again.
         """
+        for request_id in plan.given_up:
+            self._admitted[request_id].restore = None
+        if plan.interruptible is not None:
+            self._give_prefill_context_to(plan.interruptible.id)
+        self.policy.apply(plan)
+        return self._raise_targets(plan)
+
+    def _give_prefill_context_to(self, request_id: int) -> None:
+        """Whoever was in there before, background work that has to wait, begins anew later."""
+        for request in self._admitted.values():
+            if request.in_prefill_context and request.id != request_id and request.prefill_left:
+                request.in_prefill_context = False
+                request.computed_tokens = 0
+        self._admitted[request_id].in_prefill_context = True
+
+    def _raise_targets(self, plan: Plan) -> list[tuple[int, float]]:
         raised: list[tuple[int, float]] = []
-        for sequence_id in plan.decodes:
-            sequence = self._admitted[sequence_id]
-            target_s = gap_target_s if sequence.gap_target_s is None else sequence.gap_target_s
+        for request_id in plan.decodes:
+            request = self._admitted[request_id]
+            target_s = self.gap_target_s if request.gap_target_s is None else request.gap_target_s
             possible_s = plan.shortest_gap_s if plan.shortest_gap_s > target_s else 0.0
-            known_s = sequence.raised_gap_target_s
+            known_s = request.raised_gap_target_s
             if possible_s > RAISED_BY * known_s or possible_s * RAISED_BY < known_s:
-                sequence.raised_gap_target_s = possible_s
-                raised.append((sequence_id, possible_s))
+                request.raised_gap_target_s = possible_s
+                raised.append((request_id, possible_s))
         return raised
 
-    def _first(self, now_s: float) -> tuple[Sequence, ...]:
-        """Those who are served: all but background requests, or those if there are no others.
-
-        Whoever reads what one of them waits for is served with them.
-        """
-        promoted = self._promoted(now_s)
-        ready: list[Sequence] = []
-        followed: set[int] = set()
-        for sequence in self._admitted.values():
-            if sequence.recall is None:
-                ready.append(sequence)
-            elif sequence.recall.follows is not None and (not sequence.background or sequence is promoted):
-                followed.add(sequence.recall.follows)
-        first = [s for s in ready if not s.background or s is promoted or s.id in followed]
-        return tuple(first or ready)
-
-    @property
-    def held_back(self) -> list[Sequence]:
-        """Those whose remembered beginnings are not where they can be moved from."""
-        return [s for s in self._admitted.values() if s.recall is not None and s.recall.move_s is None]
-
-    def _moves(self, first: tuple[Sequence, ...], now_s: float) -> tuple[int, ...]:
-        """The sequences whose beginnings can be moved without making an answer's next token late, one at a time.
-
-        A move that takes longer than that waits until nobody writes, but not for longer than makes sense.
-        """
-        room_s: float | None = None  # asked for only if anything can be moved: plans are made for every token
-        for sequence in self._admitted.values():
-            recall = sequence.recall
-            if recall is None or recall.move_s is None:
-                continue
-            room_s = self.policy.room_s(first) if room_s is None else room_s
-            if recall.move_s <= room_s:
-                return (sequence.id,)
-            if now_s - recall.since_s > PATIENCE * recall.reading_s:
-                sequence.recall = None
-        return ()
-
-    def recalled(self, sequence_id: int, tokens: int) -> None:
-        """The beginning of a sequence has been moved into its cells.
+    def await_restore(self, request_id: int, restore: Restore | None) -> None:
+        """A request's remembered beginning is to be moved into its cells, or no longer is.
 
         Args:
-            sequence_id: Whose.
-            tokens: How many tokens are there; 0 if that failed and all of them have to be read.
+            request_id: Whose.
+            restore: What is to be moved; None if it is all prefilled instead.
         """
-        sequence = self._admitted[sequence_id]
-        sequence.recall = None
-        sequence.computed_tokens = tokens
+        self._admitted[request_id].restore = restore
 
-    def _give_reader_to(self, sequence_id: int) -> None:
-        """Whoever was in there before, background work that has to wait, begins anew later."""
-        for sequence in self._admitted.values():
-            if sequence.in_reader and sequence.id != sequence_id and sequence.unread_tokens:
-                sequence.in_reader = False
-                sequence.computed_tokens = 0
-        self._admitted[sequence_id].in_reader = True
-
-    def note_read(self, sequence_id: int, took_s: float) -> None:
-        """So much time was spent on reading a prompt; nothing happens if it is gone.
+    def restored(self, request_id: int, tokens: int) -> None:
+        """The beginning of a request's prompt is in its cells.
 
         Args:
-            sequence_id: Whose.
+            request_id: Whose.
+            tokens: How many tokens are there; 0 if all of them have to be prefilled.
+        """
+        request = self._admitted[request_id]
+        request.restore = None
+        request.computed_tokens = tokens
+
+    def left_prefill_context(self, request_id: int) -> None:
+        """A request's KV state has moved from where it was prefilled into its slot."""
+        self._admitted[request_id].in_prefill_context = False
+
+    def note_prefill(self, request_id: int, took_s: float) -> None:
+        """So much time was spent on prefilling a prompt; nothing happens if it is gone.
+
+        Args:
+            request_id: Whose.
             took_s: Seconds.
         """
-        if sequence := self._admitted.get(sequence_id):
-            self.policy.note_read(sequence, took_s)
+        if request := self._admitted.get(request_id):
+            self.policy.note_prefill(request, took_s)
 
-    def hand_over(self, sequence_id: int) -> None:
-        """A sequence's KV state has moved from where it was read into its slot."""
-        self._admitted[sequence_id].in_reader = False
-
-    def commit(self, plan: Plan, outcome: Outcome, now_s: float) -> list[Released]:
+    def commit(self, plan: Plan, outcome: Outcome, now_s: float) -> list[Released[S]]:
         """Take in what became of a plan, or of a part of it.
 
         Args:
@@ -270,44 +342,13 @@ class Scheduler:
         """
         for chunk in plan.chunks:
             self._admitted[chunk.id].computed_tokens += chunk.length
-        for sequence_id in plan.decodes:
-            sequence = self._admitted[sequence_id]
+        for request_id in plan.decodes:
             # Of the tokens gained, all but the last are computed already (by the step that confirmed them).
-            sequence.computed_tokens += outcome.committed[sequence_id]
-        for sequence_id, tokens in outcome.committed.items():
-            sequence = self._admitted[sequence_id]
-            sequence.new_tokens += tokens
-            if sequence.last_token_s is not None and not sequence.background:
-                self.policy.note_gap(sequence, now_s - sequence.last_token_s)
-            sequence.last_token_s = now_s
-        return [self._release(self._admitted.pop(sequence_id)) for sequence_id in outcome.finished]
-
-    def _promoted(self, now_s: float) -> Sequence | None:
-        """The oldest background request, if it has waited for too long."""
-        background = [s for s in (*self._admitted.values(), *self._queue.values()) if s.background]
-        oldest = min(background, key=lambda s: (s.arrived_s, s.id), default=None)
-        return oldest if oldest is not None and now_s - oldest.arrived_s >= self._background_wait_s else None
-
-    def _youngest_background(self, promoted: Sequence | None) -> Sequence | None:
-        background = [s for s in self._admitted.values() if s.background and s is not promoted]
-        return max(background, key=lambda s: (s.arrived_s, s.id), default=None)
-
-    def _preempt(self, sequence: Sequence) -> Released:
-        """Back to the queue. What it has written stays; its prompt and that are read again before it goes on."""
-        del self._admitted[sequence.id]
-        released = self._release(sequence)
-        sequence.computed_tokens = 0
-        sequence.last_token_s = None
-        self._queue[sequence.id] = sequence
-        return released
-
-    def _release(self, sequence: Sequence) -> Released:
-        assert sequence.slot is not None, "an admitted sequence holds a slot"
-        # What was read elsewhere is not in its cells, nor is what was not moved there yet.
-        is_there = not sequence.in_reader and sequence.recall is None
-        is_read = sequence.in_reader and not sequence.unread_tokens
-        released = Released(sequence, sequence.slot, sequence.computed_tokens if is_there else 0, in_reader=is_read)
-        self._slots.release(sequence.slot)
-        sequence.slot = sequence.recall = None
-        sequence.in_reader = False
-        return released
+            self._admitted[request_id].computed_tokens += outcome.committed[request_id]
+        for request_id, tokens in outcome.committed.items():
+            request = self._admitted[request_id]
+            request.new_tokens += tokens
+            if request.last_token_s is not None and not request.background:
+                self.policy.note_gap(request, now_s - request.last_token_s)
+            request.last_token_s = now_s
+        return [self._release(self._admitted.pop(request_id)) for request_id in outcome.finished]

@@ -23,7 +23,7 @@ router = APIRouter()
 async def get_cache(request: Request) -> Response:
     """Figures of each tier, and the entries that the caller's requests may begin with; all of them for admins."""
     reply = await _ask(request, "list")
-    state = reply.state
+    state = reply.figures
     tiers = {
         "live": _held(reply.entries, "live"),
         "memory": _held(reply.entries, "memory") | {"bytes": state.memory_bytes, "budget_bytes": state.memory_budget},

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from legato.core.answers import EngineEnd, Logprobs
-from legato.core.cache import CacheAction, CacheEntry, CacheState, Recalled
+from legato.core.cache import CacheAction, CacheEntry, CacheFigures, Restored
 from legato.core.calls import Call
 from legato.core.choices import CacheScope, FlashAttention, KvType, PolicyName
 from legato.core.sampling import SamplingParameters
@@ -180,7 +180,7 @@ class CacheReply(msgspec.Struct, frozen=True, tag="cache_reply", array_like=True
     found: bool
     """There is such an entry, and only one."""
     entries: list[CacheEntry]
-    state: CacheState
+    figures: CacheFigures
 
 
 class Report(msgspec.Struct, frozen=True, tag="report", array_like=True, omit_defaults=True):
@@ -190,8 +190,8 @@ class Report(msgspec.Struct, frozen=True, tag="report", array_like=True, omit_de
     """When it was done."""
     admitted: list[int] = []
     """Requests that were given KV cells, for the first time or again."""
-    recalled: list[Recalled] = []
-    """Requests whose beginning did not have to be read."""
+    restored: list[Restored] = []
+    """Requests whose beginning did not have to be prefilled."""
     preempted: list[int] = []
     """Background requests that gave their KV cells up, and wait for new ones."""
     raised: list[tuple[int, float]] = []
@@ -211,4 +211,4 @@ class LearnedCosts(msgspec.Struct, frozen=True, tag="learned_costs", array_like=
     costs: Coefficients
 
 
-FromWorker = Loading | Ready | LoadFailed | Report | LearnedCosts | CacheState | CacheReply
+FromWorker = Loading | Ready | LoadFailed | Report | LearnedCosts | CacheFigures | CacheReply

@@ -35,12 +35,12 @@ def choose_limits(settings: EngineSettings, context: Context) -> Limits:
         context: A fresh one; empty again afterwards.
     """
     if settings.cache_scope == "off":
-        return Limits(0, 0, is_on=False)
+        return Limits(0, 0, scope="off")
     disk = choose_cache_disk(settings.cache_disk_bytes, Path(settings.cache_folder)) if settings.cache_folder else 0
     return Limits(
         choose_cache_memory(settings.cache_memory_bytes),
         disk,
-        by_client=settings.cache_scope == "key",
+        scope=settings.cache_scope,
         can_cut=can_cut(context),
         can_cut_states=context.model.window == 0,
     )

@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import logging
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
-
-import msgspec
 
 from legato.engine.context import Context, ContextSettings
 from legato.engine.library import build_info
 from legato.engine.model import Model
 from legato.errors import LegatoError
-from legato.kv.manager import Keeper
+from legato.kv.manager import KvManager
 from legato.runtime.loop import EngineLoop, LoopLimits
 from legato.scheduling.costs import CostModel
-from legato.wire.frames import FrameBuffer, frame
-from legato.wire.messages import Configure, EngineSettings, FromWorker, LoadFailed, Loading, ModelInfo, Ready, ToWorker
+from legato.wire.messages import Configure, EngineSettings, LoadFailed, Loading, ModelInfo, Ready
 from legato.worker.cache_setup import choose_limits, open_store
 from legato.worker.calibration import calibrate
-from legato.worker.executor import Executor
-from legato.worker.prefill_context import make_reader
+from legato.worker.llama_engine import LlamaEngine
+from legato.worker.mailbox import ServerGoneError, SocketMailbox
+from legato.worker.prefill_context import make_prefill_context
 from legato.worker.sizing import (
     choose_context,
     choose_parallel,
@@ -37,68 +34,9 @@ from legato.worker.sizing import (
     flash_tile,
     kv_bytes_per_token,
 )
+from legato.worker.system_clock import SystemClock
 
 logger = logging.getLogger(__name__)
-
-
-class ServerGoneError(Exception):
-    """The server closed its end: nobody is left to work for."""
-
-
-class SocketMailbox:
-    """The worker's end of the connection."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
-        self._buffer = FrameBuffer()
-        self._decoder = msgspec.msgpack.Decoder(ToWorker)
-        self._encoder = msgspec.msgpack.Encoder()
-
-    def receive_settings(self) -> EngineSettings:
-        """The first message.
-
-        Raises:
-            ServerGoneError: The server is gone.
-        """
-        while (message := self._buffer.take()) is None:
-            self._read(wait=True)
-        return msgspec.msgpack.decode(message, type=EngineSettings)
-
-    def receive(self, *, wait: bool) -> ToWorker | None:
-        """The next message; with `wait` it blocks until there is one, else None says that there is none.
-
-        Raises:
-            ServerGoneError: The server is gone.
-        """
-        while (message := self._buffer.take()) is None:
-            if not self._read(wait=wait):
-                return None
-        request: ToWorker = self._decoder.decode(message)
-        return request
-
-    def _read(self, *, wait: bool) -> bool:
-        """Read what there is; False if that was nothing."""
-        try:
-            data = self._socket.recv(1 << 16, 0 if wait else socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        except ConnectionError as error:
-            raise ServerGoneError from error
-        if not data:
-            raise ServerGoneError
-        self._buffer.feed(data)
-        return True
-
-    def send(self, message: FromWorker) -> None:
-        """Send a message. It waits only while the server is hundreds of messages behind.
-
-        Raises:
-            ServerGoneError: The server is gone.
-        """
-        try:
-            self._socket.sendall(frame(self._encoder.encode(message)))
-        except ConnectionError as error:
-            raise ServerGoneError from error
 
 
 def main() -> None:
@@ -156,11 +94,11 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
     context = Context(model, context_settings)
     # The library can't be interrupted while a GPU computes, and other policies interrupt nothing.
     can_interrupt = not on_gpu and (settings.policy == "adaptive" or settings.interruptible is True)
-    wants_reader = can_interrupt and settings.interruptible is not False
-    reader = make_reader(model, context_settings, context) if wants_reader else None
-    executor = Executor(
+    is_wanted = can_interrupt and settings.interruptible is not False
+    prefill_context = make_prefill_context(model, context_settings, context) if is_wanted else None
+    engine = LlamaEngine(
         context,
-        reader,
+        prefill_context,
         model.vocabulary,
         batch_tokens=settings.batch_tokens,
         joined_calls=settings.joined_calls,
@@ -177,42 +115,33 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
         trained_context_tokens=model.context_length,
         context_tokens=context.cells_per_sequence,
         parallel=parallel,
-        kv_bytes=int(kv_bytes * (parallel + (reader is not None))),
+        kv_bytes=int(kv_bytes * (parallel + (prefill_context is not None))),
         threads=threads,
         threads_prefill=threads_prefill,
         flash_attention=flash_attention,
         policy=settings.policy,
         chunk=chunk,
-        interruptible=reader is not None,
+        interruptible=prefill_context is not None,
         costs=costs,
     )
     cost_model = CostModel(costs)
+    clock = SystemClock()
     loop = EngineLoop(
-        mailbox,
-        executor,
-        cost_model,
-        Configure(settings.policy, settings.chunk, settings.gap_target_s),
-        LoopLimits(
+        clock=clock,
+        mailbox=mailbox,
+        engine=engine,
+        kv=KvManager(context, clock, cost_model, bytes_per_token=bytes_per_token, limits=limits, store=store),
+        costs=cost_model,
+        configuration=Configure(settings.policy, settings.chunk, settings.gap_target_s),
+        limits=LoopLimits(
             step_tokens=settings.batch_tokens,
             default_chunk=default_chunk(on_gpu=on_gpu),
             background_wait_s=settings.background_wait_s,
-            interruptible=reader is not None,
+            interruptible=prefill_context is not None,
             joined_calls=settings.joined_calls,
             record_calls=settings.record_calls,
         ),
-        lambda tokens_of, client_of, is_busy: Keeper(
-            context,
-            cost_model,
-            bytes_per_token=bytes_per_token,
-            limits=limits,
-            store=store,
-            tokens_of=tokens_of,
-            client_of=client_of,
-            is_busy=is_busy,
-        ),
     )
-    if reader is not None:
-        reader.context.set_abort(loop.at_node)
     mailbox.send(Ready(info, time.monotonic() - begun))
     return loop
 

@@ -1,4 +1,4 @@
-"""Where long prompts are read: a context of one sequence, whose calls can be interrupted."""
+"""Where long prompts are prefilled: a context of one sequence, whose calls can be interrupted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from legato.core.engine_errors import EngineError
 from legato.engine.batch import Batch
-from legato.engine.context import Context, ContextSettings, EngineError
+from legato.engine.context import Context, ContextSettings
 from legato.engine.handover import Handover
 from legato.engine.model import Model
 
@@ -20,15 +21,15 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class PrefillContext:
     """A context of one sequence, and the way from there to the slots."""
 
     context: Context
     handover: Handover
 
 
-def make_reader(model: Model, settings: ContextSettings, target: Context) -> Reader | None:
-    """A reader beside a context.
+def make_prefill_context(model: Model, settings: ContextSettings, target: Context) -> PrefillContext | None:
+    """A context for interruptible prefill, beside another one.
 
     Args:
         model: Of both.
@@ -41,30 +42,30 @@ def make_reader(model: Model, settings: ContextSettings, target: Context) -> Rea
     try:
         context = Context(model, replace(settings, sequences=1))
     except EngineError as error:
-        logger.warning("long prompts are not read interruptibly: %s", error)
+        logger.warning("long prompts are not prefilled interruptibly: %s", error)
         return None
-    reader = Reader(context, Handover(context, target))
+    made = PrefillContext(context, Handover(context, target))
     try:
-        if _moves(reader, target):
-            return reader
+        if _moves(made, target):
+            return made
         reason = "this model's state can't be cut"
     except EngineError as error:
         reason = str(error)
-    logger.info("long prompts are not read interruptibly: %s", reason)
+    logger.info("long prompts are not prefilled interruptibly: %s", reason)
     target.remove(0)
     context.close()
     return None
 
 
-def _moves(reader: Reader, target: Context) -> bool:
+def _moves(made: PrefillContext, target: Context) -> bool:
     """Try a handover: what is written next must be the same on both sides."""
     batch = Batch(1)
-    source = reader.context
+    source = made.context
     _next_logits(source, batch, 0)
     before = _next_logits(source, batch, 1)
     if not source.remove(0, 1):
         return False
-    reader.handover.move(0)
+    made.handover.move(0)
     after = _next_logits(target, batch, 1)
     target.remove(0)
     if not np.allclose(before, after, atol=TOLERANCE):

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from legato.core.tokens import Tokens, common_prefix
 from legato.kv.entries import Entries, Entry, Place
-from legato.kv.placement import HALF_LIFE_S, READ_AT_LEAST, SHARED_AT_LEAST, PrefixCache
-from legato.kv.slots import KvSlots, Lease, Source
+from legato.kv.placement import HALF_LIFE_S, PREFILL_AT_LEAST, SHARED_AT_LEAST, Placement
+from legato.kv.slots import KvSlots
+from legato.kv.sources import Lease, Restore, Source
 
 NOW_S = 1000.0
 SAVING_S = 0.01
+WAITING = Restore(40, None, 40.0, 0.0)
 
 
 @dataclass
@@ -27,7 +29,7 @@ class Prices:
     fetching: float = 0.005
     decoding: float = 0.01
 
-    def reading_s(self, start: int, end: int) -> float:
+    def prefill_s(self, start: int, end: int) -> float:
         return float(max(0, end - start))
 
     def saving_s(self, tokens: int) -> float:
@@ -51,8 +53,13 @@ class Request:
     tokens: Tokens
     scope: str | None = ""
     computed_tokens: int = 0
-    in_reader: bool = False
-    recall: object | None = None
+    in_prefill_context: bool = False
+    restore: Restore | None = None
+    awaits: Source | None = None
+
+    @property
+    def client(self) -> str | None:
+        return self.scope
 
 
 def run_of(first: int, count: int) -> Tokens:
@@ -77,20 +84,24 @@ class Cells:
     def __post_init__(self) -> None:
         self.slots = KvSlots(self.sequences, 1000)
         self.entries = Entries({"memory": 10**9, "disk": 10**9})
-        self.cache = PrefixCache(
+        self.cache = Placement(
             self.slots,
             self.entries,
             self.prices,
-            tokens_of=lambda i: self.requests[i].tokens,
-            scope_of=lambda i: self.requests[i].scope,
+            scope="key",
             can_cut=self.can_cut,
             can_cut_states=self.can_cut_states,
         )
+        self.forgetful = Placement(self.slots, self.entries, self.prices, scope="off")
 
     def ask(self, tokens: Tokens, now_s: float = NOW_S, **wishes: object) -> tuple[Request, Lease | None]:
         request = Request(len(self.requests), tokens, **wishes)  # type: ignore[arg-type]
         self.requests[request.id] = request
-        return request, self.cache.acquire(request, now_s)
+        return request, self.lender_of(request).acquire(request, now_s)
+
+    def lender_of(self, request: Request) -> Placement:
+        """Where nothing is remembered, nobody has a scope."""
+        return self.cache if request.scope is not None else self.forgetful
 
     def lease(self, tokens: Tokens, now_s: float = NOW_S, **wishes: object) -> Lease:
         lease = self.ask(tokens, now_s, **wishes)[1]
@@ -139,7 +150,7 @@ def test_a_conversation_goes_on_in_place() -> None:
     lease = cells.lease(joined(HELLO, OTHER))
     assert (lease.slot, beginning(lease.source)) == (1, (40, "live", 1, None, None))
     assert lease.source is not None
-    assert lease.source.reading_s == 40.0
+    assert lease.source.prefill_s == 40.0
 
 
 def test_in_place_even_if_it_is_in_memory_too() -> None:
@@ -229,7 +240,7 @@ def test_it_is_not_worth_waiting_for_one_that_has_hardly_more() -> None:
 
 def test_what_is_read_in_another_context_is_followed_to_the_end_of_the_prompt() -> None:
     cells = Cells(2)
-    leader = cells.run(0, joined(HELLO, OTHER[:5]), 42, in_reader=True)
+    leader = cells.run(0, joined(HELLO, OTHER[:5]), 42, in_prefill_context=True)
     lease = cells.lease(joined(HELLO, run_of(900, 9)))
     assert beginning(lease.source) == (40, "live", 0, None, leader.id)
 
@@ -237,10 +248,10 @@ def test_what_is_read_in_another_context_is_followed_to_the_end_of_the_prompt() 
 def test_who_waits_is_not_followed() -> None:
     """If two could follow each other, both would wait for ever."""
     cells = Cells(3)
-    first, second = (cells.run(n, HELLO, 0, recall="something") for n in (0, 1))
+    first, second = (cells.run(n, HELLO, 0, restore=WAITING) for n in (0, 1))
     assert cells.cache.find(first) is None
     assert cells.cache.find(second) is None
-    first.recall = None
+    first.restore = None
     assert beginning(cells.cache.find(second)) == (36, "live", 0, None, first.id)
 
 
@@ -251,7 +262,7 @@ def test_of_many_alike_one_reads_and_the_others_follow() -> None:
     assert all(lease.source is not None and lease.source.follows is not None for lease in leases[1:])
 
 
-@pytest.mark.parametrize("extra", range(READ_AT_LEAST + 2))
+@pytest.mark.parametrize("extra", range(PREFILL_AT_LEAST + 2))
 def test_something_is_read_even_if_all_is_remembered(extra: int) -> None:
     prompt = joined(HELLO, OTHER[:extra])
     for number in range(3):
@@ -264,10 +275,10 @@ def test_something_is_read_even_if_all_is_remembered(extra: int) -> None:
             cells.run(0, HELLO)
         source = cells.lease(prompt).source
         assert source is not None
-        assert source.tokens == min(len(HELLO), len(prompt) - READ_AT_LEAST)
+        assert source.tokens == min(len(HELLO), len(prompt) - PREFILL_AT_LEAST)
 
 
-@pytest.mark.parametrize("length", range(1, READ_AT_LEAST + 1))
+@pytest.mark.parametrize("length", range(1, PREFILL_AT_LEAST + 1))
 def test_the_shortest_prompts_are_always_read(length: int) -> None:
     cells = Cells(2)
     cells.park(0, HELLO)
@@ -367,7 +378,7 @@ def test_without_a_scope_nothing_is_used_and_nothing_left_to_others() -> None:
     lease = cells.lease(joined(HELLO, OTHER), scope=None)
     assert (lease.source, lease.slot) == (None, 2)
     request = cells.requests[len(cells.requests) - 1]
-    assert cells.cache.find(request) is None
+    assert cells.lender_of(request).find(request) is None
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [("ana", "ben"), ("", "ben"), ("ana", "")])
@@ -506,8 +517,8 @@ def test_whatever_there_is_a_request_begins_with_its_own_beginning(
     for number, (tokens, its_scope) in parked.items():
         if len(tokens):
             cells.park(number, tokens, its_scope)
-    for number, (tokens, its_scope, share, in_reader) in running.items():
-        cells.run(number, tokens, int(share * len(tokens)), scope=its_scope, in_reader=in_reader)
+    for number, (tokens, its_scope, share, in_prefill_context) in running.items():
+        cells.run(number, tokens, int(share * len(tokens)), scope=its_scope, in_prefill_context=in_prefill_context)
     for tokens, its_scope, place in remembered:
         if len(tokens):
             cells.remember(tokens, place, its_scope)
@@ -518,12 +529,12 @@ def test_whatever_there_is_a_request_begins_with_its_own_beginning(
         return
     assert before[lease.slot].holder is None
     assert cells.slots.slots[lease.slot].holder is request
-    for source in (lease.source, cells.cache.find(request)):
+    for source in (lease.source, cells.lender_of(request).find(request)):
         if source is None:
             continue
         assert scope is not None
-        assert SHARED_AT_LEAST <= source.tokens <= len(prompt) - READ_AT_LEAST
-        assert source.reading_s == source.tokens
+        assert SHARED_AT_LEAST <= source.tokens <= len(prompt) - PREFILL_AT_LEAST
+        assert source.prefill_s == source.tokens
         if source.entry is not None:
             entry = cells.entries.get(source.entry)
             assert entry is not None

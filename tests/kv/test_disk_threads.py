@@ -48,7 +48,7 @@ def test_what_is_written_is_fetched(threads: DiskThreads) -> None:
     written = done(threads)
     assert isinstance(written, Written)
     assert written.on_disk is not None
-    assert (threads.writing, written.on_disk.scope, written.on_disk.reading_s) == (None, "scope", 2.0)
+    assert (threads.writing, written.on_disk.scope, written.on_disk.prefill_s) == (None, "scope", 2.0)
     threads.fetch(written.on_disk.id, TOKENS)
     fetched = done(threads)
     assert isinstance(fetched, Fetched)
