@@ -115,7 +115,7 @@ class Stage:
 
     @property
     def status(self) -> EngineStatus:
-        return self.client.status
+        return self.client.supervisor.status
 
     @property
     def worker(self) -> FakeLink:

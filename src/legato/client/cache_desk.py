@@ -12,11 +12,7 @@ from legato.wire.messages import CacheCommand, CacheReply
 
 
 class CacheDesk:
-    """Asks a worker, and keeps its figures.
-
-    Args:
-        supervisor: Of the worker that remembers.
-    """
+    """Asks a supervisor's worker, and keeps its figures."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self.figures: CacheState | None = None

@@ -13,7 +13,6 @@ from legato.client.dispatcher import Dispatcher
 from legato.client.meter import Meter
 from legato.client.process import ProcessTransport
 from legato.client.request_stream import RequestStream
-from legato.client.status import EngineStatus
 from legato.client.supervisor import Supervisor
 from legato.client.transport import Transport
 from legato.core.cache import CacheState
@@ -81,11 +80,6 @@ class EngineClient:
         self.cache.forget()
         await self.supervisor.close()
         self.dispatcher.end_all("The server is stopping.")
-
-    @property
-    def status(self) -> EngineStatus:
-        """What the engine is doing."""
-        return self.supervisor.status
 
     @property
     def worker_pid(self) -> int | None:

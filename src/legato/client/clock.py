@@ -35,7 +35,7 @@ class WorkerClock:
         """How long each took, and the offset that it says, s."""
 
     def observe(self, sent_s: float, worker_s: float, received_s: float) -> None:
-        """The worker told its time: half the way back, as far as anybody knows, so the shortest way is believed.
+        """The worker told its time, about in the middle of a round trip; the shortest one is off the least.
 
         Args:
             sent_s: When it was asked, on the server's clock.
@@ -47,12 +47,7 @@ class WorkerClock:
 
 
 def on_server_clock(report: Report, offset_s: float) -> Report:
-    """A report with its instants, which are its worker's, on the server's clock.
-
-    Args:
-        report: As it came.
-        offset_s: What must be added to them.
-    """
+    """A worker's report with its instants on the server's clock, `offset_s` later; the same report if that is zero."""
     if not offset_s:
         return report
     call = report.call

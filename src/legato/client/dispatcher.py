@@ -26,13 +26,7 @@ class QueueFullError(LegatoError):
 
 
 class Dispatcher:
-    """Gives requests to workers, and events to requests.
-
-    Args:
-        supervisors: Of the workers.
-        meter: Told of everything that is reported.
-        max_queue: Requests that may wait for KV cells.
-    """
+    """Gives requests to workers, and events to requests; `max_queue` of them may wait for KV cells."""
 
     def __init__(self, supervisors: Sequence[Supervisor], meter: Meter, max_queue: int) -> None:
         self.requests: dict[int, RequestStream] = {}
@@ -48,11 +42,7 @@ class Dispatcher:
         await self._idle.wait()
 
     def submit(self, request: RequestStream, parallel: int) -> None:
-        """Queue a request.
-
-        Args:
-            request: A new one.
-            parallel: Requests that can have KV cells at once.
+        """Queue a new request, where `parallel` of them can have KV cells at once.
 
         Raises:
             QueueFullError: Too many wait already.

@@ -13,12 +13,7 @@ from legato.wire.messages import Report
 
 
 class Meter:
-    """Fills in timelines, and charges their time to causes.
-
-    Args:
-        clock: Tells when requests end.
-        on_call: Told of each library call.
-    """
+    """Fills in timelines, and charges their time to causes; `on_call` is told of each library call."""
 
     def __init__(self, clock: ServerClock, on_call: Callable[[Call], None]) -> None:
         self.mean_request_s = 5.0
@@ -40,12 +35,7 @@ class Meter:
             request.timeline.load_s += now_s - max(self._not_ready_since_s, request.timeline.arrived_s)
 
     def take(self, report: Report, requests: Mapping[int, RequestStream]) -> None:
-        """Enter a report into timelines.
-
-        Args:
-            report: Its instants are on the server's clock.
-            requests: Those that have not ended, by number; what is reported of others is nothing.
-        """
+        """Enter a report, whose instants are on the server's clock, into the timelines of requests, given by number."""
         for number in report.admitted:
             if request := requests.get(number):
                 self._admit(request, report.at_s)

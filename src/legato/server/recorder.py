@@ -140,7 +140,7 @@ class Recorder:
 def running(engine: EngineClient) -> list[LiveRequest]:
     """The requests that have not ended, oldest first."""
     now_s = time.monotonic()
-    loading = isinstance(engine.status, Loading)
+    loading = isinstance(engine.supervisor.status, Loading)
     found: list[LiveRequest] = []
     waiting = 0
     for request in engine.requests:

@@ -178,7 +178,7 @@ class Service:
     @property
     def state(self) -> EngineStatus:
         """What the model is doing."""
-        state = self.engine.status
+        state = self.engine.supervisor.status
         if self._language_error and not isinstance(state, Stopped):
             return Failed(self._language_error)
         if self._language is None and isinstance(state, Ready):
