@@ -25,9 +25,9 @@ chat: setup
 	@$(BIN)/legato chat $(MODEL) $(ARGS)
 
 # Tests that look at how a server spends its time, or keep both cores busy: two at once would be in each other's way.
-ALONGSIDE := $(addprefix runtime/test_,cache_setup.py client.py disk_threads.py keeper.py) \
+ALONGSIDE := $(addprefix runtime/test_,cache_setup.py disk_threads.py keeper.py) \
   $(addprefix tuning/test_,choice.py profile.py quality.py)
-ONE_BY_ONE := api/test_causes.py api/test_service_tier.py dashboard engine \
+ONE_BY_ONE := api/test_causes.py api/test_service_tier.py client/test_worker_deaths.py dashboard engine \
   $(filter-out $(ALONGSIDE),$(patsubst tests/%,%,$(wildcard tests/runtime/test_*.py tests/tuning/test_*.py)))
 
 ## test: house rules and all tests

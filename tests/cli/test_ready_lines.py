@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from legato.cli.serve import ready_lines
-from legato.client.status import ReadyState
+from legato.client.status import Ready
 from legato.core.choices import PolicyName
 from tests.server.models import COSTS, PROFILE, model_info
 
@@ -24,7 +24,7 @@ TUNED_AT = time.mktime((2026, 11, 30, 12, 0, 0, 0, 0, -1))
     ],
 )
 def test_the_policy_is_told_with_what_bounds_it(policy: PolicyName, words: str) -> None:
-    state = ReadyState(model_info(COSTS, policy=policy), 1.25)
+    state = Ready(model_info(COSTS, policy=policy), 1.25)
     first, second, last = ready_lines("tiny", "http://here", state, 62.5, None).splitlines()
     assert first == "Ready after 1.2 s: tiny (a model) at http://here/v1"
     assert second == f"4 answers at once, 2048 tokens each; {words}"
@@ -33,6 +33,6 @@ def test_the_policy_is_told_with_what_bounds_it(policy: PolicyName, words: str) 
 
 def test_tuned_settings_are_told_in_a_line() -> None:
     profile = msgspec.structs.replace(PROFILE, tuned_at=TUNED_AT, gap_target_s=0.1)
-    lines = ready_lines("tiny", "http://here", ReadyState(model_info(COSTS), 1.0), 50, profile).splitlines()
+    lines = ready_lines("tiny", "http://here", Ready(model_info(COSTS), 1.0), 50, profile).splitlines()
     assert "gaps of at most 50 ms" in lines[1]
     assert lines[2] == "Tuned on 2026-11-30 for gaps of 100 ms."

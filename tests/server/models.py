@@ -38,13 +38,10 @@ def model_info(costs: Coefficients, **changes: Any) -> ModelInfo:
     """A model that is ready."""
     values: dict[str, Any] = {
         "description": "a model",
-        "chat_template": None,
         "parameters": 1,
         "size_bytes": 1,
-        "trained_context_tokens": 2048,
         "context_tokens": 2048,
         "parallel": 4,
-        "kv_bytes": 1,
         "threads": 2,
         "threads_prefill": 2,
         "flash_attention": "off",

@@ -158,7 +158,7 @@ def test_a_stopping_server_lets_all_pages_go() -> None:
         told, service = made()
         page = told.watch({})
         await next_of(page, "steps")
-        service.engine.refuse_new()
+        service.engine.supervisor.refuse_new()
         async with asyncio.timeout(5):
             left = [parsed(data)[0] async for data in page]
         assert set(left) <= {"status", "steps"}

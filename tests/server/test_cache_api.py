@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 
 from legato.client.client import EngineClient
-from legato.client.status import ReadyState
+from legato.client.status import Ready
 from legato.core.cache import CacheEntry, CacheState
 from legato.server.app import create_app
 from legato.server.run import engine_settings
@@ -50,7 +50,7 @@ class FakeWorker:
         if is_found and command.action in ("pin", "unpin"):
             pinned = command.action == "pin"
             self.entries = [msgspec.structs.replace(e, pinned=pinned) if e in found else e for e in self.entries]
-        self._engine._receive(CacheReply(command.number, is_found, list(self.entries), self._state()))
+        self._engine.cache.take(CacheReply(command.number, is_found, list(self.entries), self._state()))
         self.entries = [e for e in self.entries if e.id != self.gives_up]
 
     def _state(self) -> CacheState:
@@ -77,8 +77,8 @@ def remembering(entries: Sequence[CacheEntry] = ALL, **settings: Any) -> tuple[F
     """A server that seems to be ready, and its worker."""
     app = make_app(**settings)
     engine = app.state.service.engine
-    engine._worker = worker = FakeWorker(engine, entries)
-    engine._set_state(ReadyState(model_info(COSTS), 1.0))
+    engine.supervisor.link = worker = FakeWorker(engine, entries)
+    engine.supervisor.status = Ready(model_info(COSTS), 1.0)
     return app, worker
 
 
@@ -259,7 +259,7 @@ def test_an_engine_that_stops_while_it_is_asked() -> None:
     engine: EngineClient = app.state.service.engine
 
     def stop(_command: CacheCommand) -> None:
-        engine._forget_cache()
+        engine.cache.forget()
 
     worker.send = stop  # type: ignore[method-assign]
     assert refusal(call(app)) == (503, "model_loading")

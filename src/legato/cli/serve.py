@@ -11,7 +11,7 @@ from legato.cli.options import with_settings_options
 from legato.settings import load_settings
 
 if TYPE_CHECKING:
-    from legato.client.status import ReadyState
+    from legato.client.status import Ready
     from legato.tuning.profile import Profile
 
 
@@ -26,7 +26,7 @@ def command(flags: dict[str, Any]) -> None:
         level=logging.INFO if settings.verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
     # Imported here so that `legato --help` and mistakes in the settings are answered at once.
-    from legato.client.status import EngineState, FailedState, ReadyState
+    from legato.client.status import EngineStatus, Failed, Ready
     from legato.models import check_gguf, default_store
     from legato.server.run import listen, make_service, run_server
     from legato.server.tuned_settings import uses_profile
@@ -43,13 +43,13 @@ def command(flags: dict[str, Any]) -> None:
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     out.print(f"Loading {service.name} …", markup=False)
 
-    def on_settled(state: EngineState) -> None:
+    def on_settled(state: EngineStatus) -> None:
         match state:
-            case ReadyState():
+            case Ready():
                 out.print(
                     ready_lines(service.name, url, state, settings.gap_target_ms, used), markup=False, soft_wrap=True
                 )
-            case FailedState(reason=reason):
+            case Failed(reason=reason):
                 print_error(f"{reason} The server stays up to say so; Ctrl-C ends it.")
             case _:
                 pass
@@ -57,7 +57,7 @@ def command(flags: dict[str, Any]) -> None:
     run_server(settings, service, listening, on_settled)
 
 
-def ready_lines(name: str, url: str, state: ReadyState, gap_target_ms: float, profile: Profile | None) -> str:
+def ready_lines(name: str, url: str, state: Ready, gap_target_ms: float, profile: Profile | None) -> str:
     """What a person is told when the model is ready.
 
     Args:

@@ -1,4 +1,4 @@
-"""An engine worker as the server sees it: a child process, its socket, its last words."""
+"""Workers as child processes of the server: how they are started, their sockets, their last words."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import cast
 
 import msgspec
 
+from legato.client.clock import WorkerClock
+from legato.client.transport import Role, WorkerLink
 from legato.wire.frames import FrameBuffer, frame
 from legato.wire.messages import EngineSettings, FromWorker, ToWorker
 
@@ -22,43 +24,8 @@ logger = logging.getLogger(__name__)
 
 LONGEST_LINE_BYTES = 2**20
 """Longest line that a worker may print."""
-
-
-class _Connection(asyncio.Protocol):
-    """The server's end of the socket."""
-
-    def __init__(self, on_message: Callable[[FromWorker], None]) -> None:
-        self._on_message = on_message
-        self._buffer = FrameBuffer()
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(FromWorker)
-        self._transport: asyncio.WriteTransport | None = None
-        self.lost = asyncio.Event()
-        """Set when the worker's end is closed and all it sent has been delivered."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A stream socket's transport can be written to, whichever event loop made it.
-        self._transport = cast("asyncio.WriteTransport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer.feed(data)
-        for message in self._buffer:
-            self._on_message(self._decoder.decode(message))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.lost.set()
-
-    def send(self, message: ToWorker | EngineSettings) -> None:
-        assert self._transport is not None
-        # To a dead worker it goes nowhere. What does not fit into the socket waits in the transport, not in the loop.
-        if not self._transport.is_closing():
-            self._transport.write(frame(self._encoder.encode(message)))
-
-    def close(self) -> None:
-        assert self._transport is not None
-        self._transport.abort()
-
-
+STOP_WAIT_S = 5.0
+"""Longest time that a worker is waited for which was told to end."""
 OPENMP = {"OMP_MAX_ACTIVE_LEVELS": "2", "OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": "10000"}
 """How the library's threads wait for each other, unless the environment says otherwise (GNU's OpenMP).
 
@@ -68,22 +35,11 @@ asleep at every operation, and not for so long that they take the others' time.
 """
 
 
-STOP_WAIT_S = 5.0
-"""Longest time that a worker is waited for which was told to end."""
+class ProcessTransport:
+    """Starts workers as child processes, each of which reads prompts and writes answers."""
 
-
-class WorkerProcess:
-    """One worker, from spawn to exit. Made by `spawn`; ended by `stop`."""
-
-    def __init__(self, process: asyncio.subprocess.Process, connection: _Connection) -> None:
-        self._process = process
-        self._connection = connection
-        self._stderr: deque[str] = deque(maxlen=40)
-        self._reader = asyncio.create_task(self._read_stderr())
-
-    @classmethod
-    async def spawn(cls, settings: EngineSettings, on_message: Callable[[FromWorker], None]) -> WorkerProcess:
-        """Start a worker; its messages go to `on_message`, in the event loop."""
+    async def start(self, settings: EngineSettings, on_message: Callable[[FromWorker], None]) -> WorkerLink:
+        """Start a process. It says nothing before it has its settings, which are sent last."""
         mine, its = socket.socketpair()
         with its:
             process = await asyncio.create_subprocess_exec(
@@ -95,30 +51,55 @@ class WorkerProcess:
                 limit=LONGEST_LINE_BYTES,
             )
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: _Connection(on_message), sock=mine)
-        connection.send(settings)
-        return cls(process, connection)
+        _, worker = await loop.create_connection(lambda: _WorkerProcess(process, on_message), sock=mine)
+        worker.send(settings)
+        return worker
 
-    @property
-    def pid(self) -> int:
-        """The process's id."""
-        return self._process.pid
 
-    def send(self, message: ToWorker) -> None:
-        """Send a message; if the worker is dead it goes nowhere."""
-        self._connection.send(message)
+class _WorkerProcess(asyncio.Protocol):
+    """One worker and the server's end of its socket: a `WorkerLink`."""
+
+    role: Role = "whole"
+
+    def __init__(self, process: asyncio.subprocess.Process, on_message: Callable[[FromWorker], None]) -> None:
+        self.pid: int | None = process.pid
+        self.clock = WorkerClock()
+        self._process = process
+        self._on_message = on_message
+        self._buffer = FrameBuffer()
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(FromWorker)
+        self._lost = asyncio.Event()
+        """Set when the worker's end is closed and all it sent has been delivered."""
+        self._stderr: deque[str] = deque(maxlen=40)
+        self._reader = asyncio.create_task(self._read_stderr())
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A stream socket's transport can be written to, whichever event loop made it.
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer.feed(data)
+        for message in self._buffer:
+            self._on_message(self._decoder.decode(message))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lost.set()
+
+    def send(self, message: ToWorker | EngineSettings) -> None:
+        # To a dead worker it goes nowhere. What does not fit into the socket waits in the transport, not in the loop.
+        if not self._transport.is_closing():
+            self._transport.write(frame(self._encoder.encode(message)))
 
     async def wait(self) -> str:
-        """Wait for the worker's end, and say in words how it ended. All it sent has been delivered by then."""
         code = await self._process.wait()
-        await self._connection.lost.wait()
+        await self._lost.wait()
         # Not awaited itself: whoever cancels this wait must not end the reading.
         await asyncio.wait({self._reader})
         return self._describe_exit(code)
 
     async def stop(self) -> None:
-        """End the worker. It gets a moment to put what it remembers on disk."""
-        self._connection.close()
+        self._transport.abort()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._process.wait()), STOP_WAIT_S)
         if self._process.returncode is None:

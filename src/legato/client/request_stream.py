@@ -14,11 +14,6 @@ from legato.wire.messages import Submit
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """The request has KV cells, for the first time or again; its prompt is being read."""
-
-
-@dataclass(frozen=True, slots=True)
 class Token:
     """A token of the answer."""
 
@@ -42,7 +37,7 @@ class Ended:
     """What failed, a sentence."""
 
 
-Event = Admitted | PromptRead | Token | Ended
+Event = PromptRead | Token | Ended
 
 
 class RequestStream:

@@ -13,17 +13,17 @@ class NotReadyError(LegatoError):
 
 
 @dataclass(frozen=True, slots=True)
-class LoadingState:
+class Loading:
     """The model is being loaded, for the first time or again after a crash."""
 
-    share: float
+    share: float = 0.0
     """0 to 1."""
     reason: str | None = None
     """Why it is loaded again."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyState:
+class Ready:
     """The model answers."""
 
     model: ModelInfo
@@ -32,30 +32,30 @@ class ReadyState:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedState:
+class Failed:
     """The model cannot be loaded; nothing is tried again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class StoppedState:
+class Stopped:
     """The engine is stopping or has stopped."""
 
 
-EngineState = LoadingState | ReadyState | FailedState | StoppedState
+EngineStatus = Loading | Ready | Failed | Stopped
 
 
-def describe(state: EngineState) -> str:
-    """What a person is told who asks for an answer in this state: a sentence."""
-    match state:
-        case LoadingState(share=share, reason=None):
+def describe(status: EngineStatus) -> str:
+    """What a person is told who asks for an answer meanwhile: a sentence."""
+    match status:
+        case Loading(share=share, reason=None):
             return f"The model is being loaded ({share:.0%}); try again in a moment."
-        case LoadingState(reason=reason):
+        case Loading(reason=reason):
             return f"The model is being loaded again after a failure: {reason}; try again in a moment."
-        case FailedState(reason=reason):
+        case Failed(reason=reason):
             return f"No model is ready: {reason}"
-        case StoppedState():
+        case Stopped():
             return "The server is stopping and takes no new requests."
-        case ReadyState():
+        case Ready():
             return "The model is ready."

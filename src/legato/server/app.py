@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato import __version__
-from legato.client.status import FailedState, LoadingState, ReadyState, StoppedState
+from legato.client.status import Failed, Loading, Ready, Stopped
 from legato.server import cache_api, pages, settings_api, telemetry_api
 from legato.server.access import AccessMiddleware, KeyRing, KnownHosts
 from legato.server.api_error import install_error_handlers
@@ -107,14 +107,14 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
         """200 when the model answers; 503 with `loading`, `failed` or `stopping` when not."""
         body: dict[str, Any] = {"status": service.state_name, "model": service.name}
         match service.state:
-            case ReadyState():
+            case Ready():
                 return JSONResponse(body)
-            case LoadingState(share=share, reason=reason):
+            case Loading(share=share, reason=reason):
                 body["progress"] = round(share, 3)
                 return JSONResponse(body | ({"reason": reason} if reason else {}), 503)
-            case FailedState(reason=reason):
+            case Failed(reason=reason):
                 return JSONResponse(body | {"reason": reason}, 503)
-            case StoppedState():
+            case Stopped():
                 return JSONResponse(body, 503)
 
     @app.get("/v1/models")
@@ -132,7 +132,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
 def _model_card(service: Service) -> dict[str, Any]:
     card = {"id": service.name, "object": "model", "created": service.created_s, "owned_by": "legato"}
     state = service.state
-    if isinstance(state, ReadyState):
+    if isinstance(state, Ready):
         model = state.model
         card |= {
             "description": model.description,

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from legato.client.status import StoppedState
+from legato.client.status import Stopped
 from legato.server.recorder import running
 from legato.server.service import Service
 from legato.server.status import status_of, step_of
@@ -97,7 +97,7 @@ class Broadcast:
         while self._watchers:
             await asyncio.sleep(TICK_S)
             number += 1
-            if isinstance(self._service.state, StoppedState):
+            if isinstance(self._service.state, Stopped):
                 # A stopping server waits for its connections: pages let go, and come again.
                 for queue in list(self._watchers):
                     self._let_go(queue)

@@ -70,7 +70,7 @@ async def _ask(request: Request, action: CacheAction, entry: str | None = None) 
     """
     service = _service(request)
     try:
-        return await service.engine.cache_command(action, entry)
+        return await service.engine.cache.ask(action, entry)
     except NotReadyError as error:
         _ = service.model  # refuses, and says why
         raise ApiError(503, str(error), code="model_loading") from error

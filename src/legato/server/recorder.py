@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice, takewhile
 
 from legato.client.client import EngineClient
-from legato.client.status import LoadingState
+from legato.client.status import Loading
 from legato.core.calls import Call
 from legato.core.origin import EndReason, Origin
 from legato.sinks.history import History
@@ -140,7 +140,7 @@ class Recorder:
 def running(engine: EngineClient) -> list[LiveRequest]:
     """The requests that have not ended, oldest first."""
     now_s = time.monotonic()
-    loading = isinstance(engine.state, LoadingState)
+    loading = isinstance(engine.supervisor.status, Loading)
     found: list[LiveRequest] = []
     waiting = 0
     for request in engine.requests:

@@ -16,7 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from legato.chat.template import read_template
-from legato.client.status import EngineState
+from legato.client.status import EngineStatus
 from legato.core.choices import KvType
 from legato.errors import LegatoError
 from legato.models import LocalModel
@@ -190,7 +190,7 @@ def run_server(
     settings: Settings,
     service: Service,
     listening: socket.socket,
-    on_settled: Callable[[EngineState], None],
+    on_settled: Callable[[EngineStatus], None],
 ) -> None:
     """Serve until a signal says to stop, and let that signal end the process as whoever sent it expects.
 
@@ -222,5 +222,5 @@ def run_server(
         signal.raise_signal(server.stopped_by)
 
 
-async def _announce(service: Service, on_settled: Callable[[EngineState], None]) -> None:
+async def _announce(service: Service, on_settled: Callable[[EngineStatus], None]) -> None:
     on_settled(await service.settled())

@@ -19,14 +19,15 @@ from legato.chat.message_error import MessageError
 from legato.chat.messages import read_messages
 from legato.chat.template import ChatTemplate
 from legato.chat.truncation import Window, turn_starts, turns_to_drop
-from legato.client.client import EngineClient, QueueFullError
+from legato.client.client import EngineClient
+from legato.client.dispatcher import QueueFullError
 from legato.client.status import (
-    EngineState,
-    FailedState,
-    LoadingState,
+    EngineStatus,
+    Failed,
+    Loading,
     NotReadyError,
-    ReadyState,
-    StoppedState,
+    Ready,
+    Stopped,
     describe,
 )
 from legato.core.tokens import Tokens
@@ -127,28 +128,28 @@ class Service:
 
     def start(self) -> None:
         """Begin to load the model, here and in the engine's process."""
-        self.engine.start()
+        self.engine.supervisor.start()
         self._loading = asyncio.create_task(self._load_language())
         self._measuring = asyncio.create_task(self._remember_first_costs())
         self._started.set()
 
-    async def settled(self) -> EngineState:
+    async def settled(self) -> EngineStatus:
         """Wait until the model is ready or has failed."""
         await self._started.wait()
         assert self._loading is not None, "set by start"
-        await asyncio.gather(self.engine.settled(), self._loading)
+        await asyncio.gather(self.engine.supervisor.settled(), self._loading)
         return self.state
 
     async def drain(self, grace_s: float) -> None:
         """Take nothing new, let running answers finish for `grace_s` seconds, then end them."""
-        self.engine.refuse_new()
+        self.engine.supervisor.refuse_new()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.engine.idle(), grace_s)
+            await asyncio.wait_for(self.engine.dispatcher.idle(), grace_s)
         self.cut_off()
 
     def cut_off(self) -> None:
         """End every answer, before its grace is over."""
-        self.engine.end_all("The server is stopping; the answer was cut off.")
+        self.engine.dispatcher.end_all("The server is stopping; the answer was cut off.")
 
     async def close(self) -> None:
         """End the engine."""
@@ -168,20 +169,20 @@ class Service:
             self._language_error = str(error)
 
     async def _remember_first_costs(self) -> None:
-        state = await self.engine.settled()
-        if isinstance(state, ReadyState) and self._costs is not None:
+        state = await self.engine.supervisor.settled()
+        if isinstance(state, Ready) and self._costs is not None:
             self._costs.remember(state.model.costs)
 
     # State
 
     @property
-    def state(self) -> EngineState:
+    def state(self) -> EngineStatus:
         """What the model is doing."""
-        state = self.engine.state
-        if self._language_error and not isinstance(state, StoppedState):
-            return FailedState(self._language_error)
-        if self._language is None and isinstance(state, ReadyState):
-            return LoadingState(1.0)
+        state = self.engine.supervisor.status
+        if self._language_error and not isinstance(state, Stopped):
+            return Failed(self._language_error)
+        if self._language is None and isinstance(state, Ready):
+            return Loading(1.0)
         return state
 
     @property
@@ -192,7 +193,7 @@ class Service:
             ApiError: There is none.
         """
         state = self.state
-        if not isinstance(state, ReadyState):
+        if not isinstance(state, Ready):
             raise _not_ready(state)
         return state.model
 
@@ -224,23 +225,22 @@ class Service:
     @property
     def state_name(self) -> str:
         """The state in a word: ok, loading, failed or stopping."""
-        return {ReadyState: "ok", LoadingState: "loading", FailedState: "failed", StoppedState: "stopping"}[
-            type(self.state)
-        ]
+        return {Ready: "ok", Loading: "loading", Failed: "failed", Stopped: "stopping"}[type(self.state)]
 
     def _live(self) -> Live | None:
         cells = self.kv_cells
         if cells is None:
             return None
-        running = sum(request.running for request in self.engine.requests)
-        return Live(running, self.engine.active - running, self.kv_cells_used, cells)
+        requests = self.engine.requests
+        running = sum(request.running for request in requests)
+        return Live(running, len(requests) - running, self.kv_cells_used, cells)
 
     def _planning(self) -> Planning:
         settings = self.engine.settings
         return Planning(settings.policy, settings.gap_target_s)
 
     def _remembered(self) -> Remembered | None:
-        cache = self.engine.cache
+        cache = self.engine.cache.figures
         if cache is None:
             return None
         return Remembered(
@@ -258,7 +258,7 @@ class Service:
     def kv_cells(self) -> int | None:
         """Tokens that the engine's KV cells have room for; None while no model is ready."""
         state = self.state
-        return state.model.context_tokens * state.model.parallel if isinstance(state, ReadyState) else None
+        return state.model.context_tokens * state.model.parallel if isinstance(state, Ready) else None
 
     @property
     def kv_cells_used(self) -> int:
@@ -381,9 +381,9 @@ class Service:
         return ApiError(500, str(error))
 
 
-def _not_ready(state: EngineState) -> ApiError:
-    codes = {LoadingState: "model_loading", FailedState: "model_failed", StoppedState: "server_stopping"}
-    headers = {"Retry-After": str(RETRY_AFTER_LOADING_S)} if isinstance(state, LoadingState) else None
+def _not_ready(state: EngineStatus) -> ApiError:
+    codes = {Loading: "model_loading", Failed: "model_failed", Stopped: "server_stopping"}
+    headers = {"Retry-After": str(RETRY_AFTER_LOADING_S)} if isinstance(state, Loading) else None
     return ApiError(503, describe(state), code=codes.get(type(state)), headers=headers)
 
 

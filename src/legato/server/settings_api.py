@@ -11,12 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from legato.client.client import EngineClient
-from legato.client.status import ReadyState
+from legato.client.status import Ready
 from legato.core.choices import PolicyName
 from legato.server.api_error import ApiError
 from legato.server.clients import Clients
 from legato.server.service import Service
 from legato.settings import MAX_CHUNK, MAX_GAP_TARGET_MS, MIN_GAP_TARGET_MS
+from legato.wire.messages import Configure, SetBudgets
 
 router = APIRouter()
 
@@ -51,14 +52,12 @@ async def change_settings(request: Request, change: SettingsChange) -> Response:
     clients.check_admin(request.state.client_name)
     service: Service = request.app.state.service
     wanted = _changeable(service.engine) | change.model_dump(exclude_unset=True)
-    service.engine.configure(
-        policy=wanted["policy"], chunk=wanted["chunk"], gap_target_s=wanted["gap_target_ms"] / 1000
-    )
+    service.engine.configure(Configure(wanted["policy"], wanted["chunk"], wanted["gap_target_ms"] / 1000))
     budgets = change.model_dump(exclude_unset=True, include={"cache_memory_mib", "cache_disk_mib"})
     if budgets:
         _check_cache(service, budgets)
         service.engine.set_cache_budgets(
-            memory_bytes=_bytes(budgets.get("cache_memory_mib")), disk_bytes=_bytes(budgets.get("cache_disk_mib"))
+            SetBudgets(_bytes(budgets.get("cache_memory_mib")), _bytes(budgets.get("cache_disk_mib")))
         )
     return _answer(service)
 
@@ -76,7 +75,7 @@ def _check_cache(service: Service, budgets: Mapping[str, float]) -> None:
             param=next(iter(budgets)),
             code="invalid_value",
         )
-    cache = service.engine.cache
+    cache = service.engine.cache.figures
     if "cache_disk_mib" in budgets and cache is not None and not cache.has_disk:
         raise ApiError(
             400,
@@ -97,7 +96,7 @@ def _mib(chosen: int | None, present: int | None) -> float | None:
 
 
 def _changeable(engine: EngineClient) -> dict[str, Any]:
-    settings, cache = engine.settings, engine.cache
+    settings, cache = engine.settings, engine.cache.figures
     return {
         "policy": settings.policy,
         "chunk": settings.chunk,
@@ -110,7 +109,7 @@ def _changeable(engine: EngineClient) -> dict[str, Any]:
 def _answer(service: Service) -> Response:
     settings = service.engine.settings
     state = service.state
-    model = state.model if isinstance(state, ReadyState) else None
+    model = state.model if isinstance(state, Ready) else None
     fixed = {
         "flash_attention": model.flash_attention if model else settings.flash_attention,
         "threads": model.threads if model else settings.threads,

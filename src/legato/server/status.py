@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from legato.client.status import LoadingState, ReadyState
+from legato.client.status import Loading, Ready
 from legato.core.calls import Call
 from legato.server.recorder import Recorder, running
 from legato.server.service import Service
@@ -26,13 +26,13 @@ async def status_of(service: Service, utilisation: Utilisation) -> dict[str, Any
     requests = running(service.engine)
     calls = service.recorder.calls_since(time.monotonic() - RECENT_S)
     state = service.state
-    model = state.model if isinstance(state, ReadyState) else None
+    model = state.model if isinstance(state, Ready) else None
     waiting = sum(not one.running for one in service.engine.requests)
     error = service.recorder.prediction_error_p50()
     return {
         "model": service.name,
         "state": "ready" if service.state_name == "ok" else service.state_name,
-        "load_share": round(state.share, 3) if isinstance(state, LoadingState) else None,
+        "load_share": round(state.share, 3) if isinstance(state, Loading) else None,
         "running": len(requests) - waiting,
         "waiting": waiting,
         "parallel": model.parallel if model else None,
@@ -72,7 +72,7 @@ def step_of(number: int, call: Call, recorder: Recorder) -> dict[str, Any]:
 
 def _cache_of(service: Service) -> dict[str, Any] | None:
     """What is remembered, as far as the engine has said."""
-    cache = service.engine.cache
+    cache = service.engine.cache.figures
     if cache is None:
         return None
     memory = {"bytes": cache.memory_bytes, "budget_bytes": cache.memory_budget, "entries": cache.memory_entries}

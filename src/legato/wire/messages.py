@@ -1,6 +1,6 @@
 """What the server process and an engine worker say to each other: msgspec structures, packed as arrays.
 
-Times are seconds of the machine's monotonic clock, which all its processes share.
+Instants are seconds of the worker's monotonic clock: where it runs on the server's machine, that is the server's too.
 """
 
 from __future__ import annotations
@@ -66,16 +66,12 @@ class ModelInfo(msgspec.Struct, frozen=True):
     """A model that is ready."""
 
     description: str
-    chat_template: str | None
     parameters: int
     size_bytes: int
-    trained_context_tokens: int
     context_tokens: int
     """KV cells of one sequence."""
     parallel: int
     """Sequences that can be read or written at once."""
-    kv_bytes: int
-    """Estimated bytes of all KV cells."""
     threads: int
     threads_prefill: int
     flash_attention: FlashAttention

@@ -109,13 +109,10 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
     costs = settings.costs or calibrate(context, flash_tile=tile, batch_tokens=settings.batch_tokens)
     info = ModelInfo(
         description=model.description,
-        chat_template=model.chat_template,
         parameters=model.parameters,
         size_bytes=model.size_bytes,
-        trained_context_tokens=model.context_length,
         context_tokens=context.cells_per_sequence,
         parallel=parallel,
-        kv_bytes=int(kv_bytes * (parallel + (prefill_context is not None))),
         threads=threads,
         threads_prefill=threads_prefill,
         flash_attention=flash_attention,
