@@ -10,7 +10,7 @@ import pytest
 
 from legato.client.client import EngineClient
 from legato.client.request_stream import RequestStream
-from legato.core.calls import Call, Chunk
+from legato.core.calls import Call, PrefillChunk
 from legato.core.timings import Timings
 from legato.scheduling.costs import Coefficients
 from legato.wire.messages import Configure, EngineSettings, LearnedCosts, Report, Submit
@@ -164,7 +164,7 @@ class Engine:
     def read(self, request: RequestStream, start: int, tokens: int, *, last: bool = False) -> None:
         begun_s, self.now_s = self.now_s, self.now_s + 0.2
         number = request.submit.id
-        call = Call(begun_s, self.now_s, [], [Chunk(number, start, tokens)])
+        call = Call(begun_s, self.now_s, [], [PrefillChunk(number, start, tokens)])
         self._tell(Report(self.now_s, tokens=[(number, 7, None)] if last else [], call=call))
         if last:
             self._leave(request)
@@ -250,7 +250,7 @@ def test_a_token_that_has_not_left_yet_is_a_first_token_all_the_same(workers: Fa
     async def script(client: EngineClient, worker: FakeWorker) -> None:
         mine = submit(client, tier="flex")
         worker.tell(Report(100.0, admitted=[1]))
-        worker.tell(Report(100.2, tokens=[(1, 7, None)], call=Call(100.0, 100.2, [], [Chunk(1, 0, 3)])))
+        worker.tell(Report(100.2, tokens=[(1, 7, None)], call=Call(100.0, 100.2, [], [PrefillChunk(1, 0, 3)])))
         worker.tell(Report(100.3, preempted=[1]))
         assert mine.answering
         worker.tell(Report(105.0, admitted=[1]))

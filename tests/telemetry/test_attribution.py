@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.core.calls import Call, Chunk
+from legato.core.calls import Call, PrefillChunk
 from legato.core.causes import CAUSES, Cause
 from legato.telemetry.attribution import Attribution, Stretch
 from legato.telemetry.timeline import stall_cause
@@ -34,12 +34,12 @@ class Engine:
         self._call(took_s, list(requests), [])
 
     def read(self, request: int, tokens: int = 64, took_s: float = CHUNK_S, start: int = 0) -> None:
-        self._call(took_s, [], [Chunk(request, start, tokens)])
+        self._call(took_s, [], [PrefillChunk(request, start, tokens)])
 
-    def joined(self, decoded: list[int], chunks: list[Chunk], took_s: float) -> None:
+    def joined(self, decoded: list[int], chunks: list[PrefillChunk], took_s: float) -> None:
         self._call(took_s, decoded, chunks)
 
-    def _call(self, took_s: float, decoded: list[int], chunks: list[Chunk]) -> None:
+    def _call(self, took_s: float, decoded: list[int], chunks: list[PrefillChunk]) -> None:
         begun_s = self.now_s + LOOP_S
         self.now_s = begun_s + took_s
         self.attribution.call(Call(begun_s, self.now_s, decoded, chunks))
@@ -137,7 +137,7 @@ def test_a_call_that_decodes_and_reads_is_split() -> None:
     engine = Engine(ANA, BEN)
     engine.decode(ANA)
     engine.stretch(ANA)
-    engine.joined([ANA], [Chunk(BEN, 0, 512)], took_s=0.5)
+    engine.joined([ANA], [PrefillChunk(BEN, 0, 512)], took_s=0.5)
     stretch = engine.stretch(ANA)
     assert stretch.own_decode_s == pytest.approx(DECODE_S)
     assert stretch.others_prefill_s == pytest.approx(0.5 - DECODE_S)
@@ -208,7 +208,7 @@ def test_the_parts_of_any_stretch_add_up_to_it(
     since = dict.fromkeys((ANA, BEN, CAI), engine.now_s)
     for number, (took_s, decoded, chunks) in enumerate(made):
         if decoded or chunks:
-            engine.joined(decoded, [Chunk(request, 0, tokens) for request, tokens in chunks], took_s)
+            engine.joined(decoded, [PrefillChunk(request, 0, tokens) for request, tokens in chunks], took_s)
         for request in (ANA, BEN, CAI) if number in asked_after or number == len(made) - 1 else ():
             stretch = engine.stretch(request)
             parts = (

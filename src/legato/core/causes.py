@@ -38,7 +38,7 @@ class Blame(msgspec.Struct, frozen=True):
     ms: float
 
 
-class Parts(msgspec.Struct):
+class CauseTimes(msgspec.Struct):
     """Where a stretch of time went, by cause, in ms; the parts add up to the stretch. See `Cause`."""
 
     own_decode_ms: float = 0.0
@@ -62,14 +62,14 @@ class Parts(msgspec.Struct):
         return sum(self.of(cause) for cause in CAUSES)
 
 
-class PartsSum:
-    """Parts of many stretches, added up as they come."""
+class CauseTimesSum:
+    """Cause times of many stretches, added up as they come."""
 
     def __init__(self) -> None:
         self._ms = dict.fromkeys(CAUSES, 0.0)
         self._blamed: dict[str, tuple[int, float]] = {}
 
-    def add(self, parts: Parts) -> None:
+    def add(self, parts: CauseTimes) -> None:
         """Add those of one more stretch."""
         for cause in CAUSES:
             self._ms[cause] += parts.of(cause)
@@ -77,8 +77,8 @@ class PartsSum:
             tokens, ms = self._blamed.get(blame.request, (0, 0.0))
             self._blamed[blame.request] = tokens + blame.tokens, ms + blame.ms
 
-    def total(self) -> Parts:
+    def total(self) -> CauseTimes:
         """The sums so far."""
         blamed = [Blame(request, tokens, round(ms, 3)) for request, (tokens, ms) in self._blamed.items()]
         blamed.sort(key=lambda blame: blame.ms, reverse=True)
-        return Parts(**{f"{cause}_ms": round(ms, 3) for cause, ms in self._ms.items()}, blamed=blamed)
+        return CauseTimes(**{f"{cause}_ms": round(ms, 3) for cause, ms in self._ms.items()}, blamed=blamed)

@@ -59,6 +59,6 @@ class OpenRead:
         return begun_s
 
     def _call(self, begun_s: float, now_s: float, tokens: int) -> calls.Call:
-        part = calls.Chunk(self.chunk.id, self.chunk.start + self.told_tokens, tokens - self.told_tokens)
+        part = calls.PrefillChunk(self.chunk.id, self.chunk.start + self.told_tokens, tokens - self.told_tokens)
         self.told_tokens = tokens
         return calls.Call(begun_s, now_s, [], [part])

@@ -10,13 +10,13 @@ from legato.client.status import LoadingState, ReadyState
 from legato.core.calls import Call
 from legato.server.recorder import Recorder, running
 from legato.server.service import Service
-from legato.sinks.utilisation import Sample, Utilisation
+from legato.sinks.utilisation import Sample, UtilisationMonitor
 
 RECENT_S = 5.0
 """What "now" means for rates."""
 
 
-async def status_of(service: Service, utilisation: Utilisation) -> dict[str, Any]:
+async def status_of(service: Service, utilisation: UtilisationMonitor) -> dict[str, Any]:
     """The server at a glance.
 
     Args:

@@ -37,7 +37,7 @@ from legato.sinks.history_file import (
     unpack,
 )
 from legato.telemetry.record import RequestRecord
-from legato.telemetry.summary import Cursor, Page, Summary
+from legato.telemetry.summary import Cursor, Page, RequestSummary
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class History:
         """
         conditions = conditions_of(client, model, end, text, slower_than_ms)
         rows = self._read(lambda file: select(file, conditions, before, limit + 1))
-        found = [Summary(*row[1:]) for row in rows[:limit]]
+        found = [RequestSummary(*row[1:]) for row in rows[:limit]]
         last = Cursor(found[-1].arrived_at, rows[limit - 1][0]) if len(rows) > limit > 0 else None
         return Page(found, last)
 
@@ -338,7 +338,7 @@ class History:
             while size < BATCH_BYTES and (record := self._next_of_batch()) is not None:
                 packed = pack(record)
                 size += len(packed)
-                row = file.execute(INSERT_REQUEST, msgspec.structs.astuple(Summary.of(record)))
+                row = file.execute(INSERT_REQUEST, msgspec.structs.astuple(RequestSummary.of(record)))
                 file.execute("INSERT INTO records VALUES (?, ?)", (row.lastrowid, packed))
         with self._changed:
             self._writing = 0

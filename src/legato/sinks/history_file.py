@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from legato.telemetry.record import RequestRecord
-from legato.telemetry.summary import Cursor, Summary
+from legato.telemetry.summary import Cursor, RequestSummary
 
 VERSION = 2
 """Version of the file's tables, and of the records in it. A file of another version is set aside.
@@ -61,8 +61,8 @@ CREATE INDEX by_total ON requests (total_ms);
 CREATE TABLE records (number INTEGER PRIMARY KEY, packed BLOB NOT NULL);
 """
 
-COLUMNS = ", ".join(f'"{name}"' for name in Summary.__struct_fields__)
-INSERT_REQUEST = f"INSERT INTO requests ({COLUMNS}) VALUES ({', '.join('?' * len(Summary.__struct_fields__))})"
+COLUMNS = ", ".join(f'"{name}"' for name in RequestSummary.__struct_fields__)
+INSERT_REQUEST = f"INSERT INTO requests ({COLUMNS}) VALUES ({', '.join('?' * len(RequestSummary.__struct_fields__))})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from legato.core.causes import CAUSES, Parts
+from legato.core.causes import CAUSES, CauseTimes
 from legato.errors import LegatoError
 from legato.telemetry.record import RequestRecord
 
@@ -172,7 +172,7 @@ def phases(record: RequestRecord) -> list[Phase]:
     return found
 
 
-def _parts_attributes(parts: Parts | None) -> Attributes:
+def _parts_attributes(parts: CauseTimes | None) -> Attributes:
     return {} if parts is None else {f"legato.{cause}_ms": parts.of(cause) for cause in CAUSES if parts.of(cause)}
 
 

@@ -62,7 +62,7 @@ class _CpuTimes:
     total_s: float
 
 
-class Utilisation:
+class UtilisationMonitor:
     """Samples the machine; takes well under a millisecond without GPUs. May be used from any thread.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from legato.telemetry.breakdown import Split
+from legato.telemetry.breakdown import Breakdown
 from legato.telemetry.record import RequestRecord
 
 Advice = Literal[
@@ -53,7 +53,7 @@ FEW_TOKENS = 32
 """Fewer prompt tokens than this between two tokens leave nothing for a smaller chunk to gain."""
 
 
-def advice(record: RequestRecord, times: Split) -> list[Advice]:
+def advice(record: RequestRecord, times: Breakdown) -> list[Advice]:
     """What would have shortened this request's wait, most direct first; nothing for a request that failed."""
     if record.end == "failed":
         return []
@@ -76,11 +76,11 @@ def advice(record: RequestRecord, times: Split) -> list[Advice]:
     return found
 
 
-def _weighty(ms: float, times: Split) -> bool:
+def _weighty(ms: float, times: Breakdown) -> bool:
     return ms >= WEIGHTY_MS and times.share(ms) >= WEIGHTY_SHARE
 
 
-def _answers_at_once(record: RequestRecord, times: Split) -> list[Advice]:
+def _answers_at_once(record: RequestRecord, times: Breakdown) -> list[Advice]:
     """More or fewer, by what cost this request more; never both."""
     queued = times.phases_ms["queue"] if record.behind else 0.0
     shared = times.causes_ms["others_decode"]
@@ -89,7 +89,7 @@ def _answers_at_once(record: RequestRecord, times: Split) -> list[Advice]:
     return ["more_at_once"] if queued > shared else ["fewer_at_once"]
 
 
-def _own_prompt(record: RequestRecord, times: Split) -> list[Advice]:
+def _own_prompt(record: RequestRecord, times: Breakdown) -> list[Advice]:
     timings = record.timings
     own = times.causes_ms["own_prefill"] if timings.prefill_parts is not None else times.phases_ms["prefill"]
     if timings.prefill_tokens < LONG_PROMPT_TOKENS or not _weighty(own, times):
@@ -97,7 +97,7 @@ def _own_prompt(record: RequestRecord, times: Split) -> list[Advice]:
     return ["shorter_prompt"]
 
 
-def _model_is_slow(record: RequestRecord, times: Split) -> bool:
+def _model_is_slow(record: RequestRecord, times: Breakdown) -> bool:
     """Whether half of the time went into work that only a faster model would shorten."""
     own = times.causes_ms["own_decode"]
     if record.timings.prefill_tokens < LONG_PROMPT_TOKENS:

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from legato.core.calls import Call
-from legato.core.causes import Blame, Parts
+from legato.core.causes import Blame, CauseTimes
 
 ALONE_SAMPLES = 31
 """Latest calls that decoded for one answer alone: their median is what an answer's own token costs."""
@@ -32,9 +32,9 @@ class Stretch:
     blamed: tuple[Blame, ...] = ()
     """Whose prompts `others_prefill_s` was spent on, longest first."""
 
-    def parts(self, delivery_s: float = 0.0) -> Parts:
+    def parts(self, delivery_s: float = 0.0) -> CauseTimes:
         """The same in ms, with what the way from the engine to the network added."""
-        return Parts(
+        return CauseTimes(
             own_decode_ms=round(self.own_decode_s * 1000, 3),
             others_decode_ms=round(self.others_decode_s * 1000, 3),
             own_prefill_ms=round(self.own_prefill_s * 1000, 3),

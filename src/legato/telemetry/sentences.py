@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from legato.core.causes import CAUSES, Blame, Cause, Parts
+from legato.core.causes import CAUSES, Blame, Cause, CauseTimes
 from legato.core.timings import Stall
-from legato.telemetry.breakdown import PHASES, Phase, Split, merged
+from legato.telemetry.breakdown import PHASES, Breakdown, RequestPhase, merged
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.wording import count, duration, listed, rate, share_of
 
@@ -45,7 +45,7 @@ CHANGE_WORDS = {
 """What clients do to prompts that are remembered."""
 
 
-def sentences(record: RequestRecord, times: Split) -> list[str]:
+def sentences(record: RequestRecord, times: Breakdown) -> list[str]:
     """What the wait was, longest part first, and whose it was; at least one sentence, no advice."""
     told = [
         _outcome(record),
@@ -100,7 +100,7 @@ def _outcome(record: RequestRecord) -> str:
     return ""
 
 
-def _headline(record: RequestRecord, times: Split) -> str:
+def _headline(record: RequestRecord, times: Breakdown) -> str:
     if times.total_ms <= 0:
         return "It took no time that can be measured."
     phase = times.dominant
@@ -108,7 +108,7 @@ def _headline(record: RequestRecord, times: Split) -> str:
     return f"{took} went into {_phase_words(phase, record)}{_other_rate(phase, record)}."
 
 
-def _phase_words(phase: Phase, record: RequestRecord) -> str:
+def _phase_words(phase: RequestPhase, record: RequestRecord) -> str:
     match phase:
         case "load":
             return "waiting for the model to load"
@@ -152,7 +152,7 @@ def _at(tokens_per_second: float | None) -> str:
     return "" if tokens_per_second is None else f" at {rate(tokens_per_second)}"
 
 
-def _other_rate(phase: Phase, record: RequestRecord) -> str:
+def _other_rate(phase: RequestPhase, record: RequestRecord) -> str:
     """The rate of the other phase, since the two are often taken for one."""
     timings = record.timings
     if phase == "prefill" and timings.decode_tokens_per_second is not None:
@@ -162,7 +162,7 @@ def _other_rate(phase: Phase, record: RequestRecord) -> str:
     return ""
 
 
-def _beside(record: RequestRecord, times: Split) -> str:
+def _beside(record: RequestRecord, times: Breakdown) -> str:
     others = [phase for phase in PHASES if phase != times.dominant and _worth_a_word(phase, times)]
     if not others:
         return ""
@@ -170,7 +170,7 @@ def _beside(record: RequestRecord, times: Split) -> str:
     return f"Beside that, {'; '.join(told)}."
 
 
-def _worth_a_word(phase: Phase, times: Split) -> bool:
+def _worth_a_word(phase: RequestPhase, times: Breakdown) -> bool:
     ms = times.phases_ms[phase]
     return ms >= WORTH_A_WORD_MS and times.share(ms) >= WORTH_A_WORD_SHARE
 
@@ -198,7 +198,7 @@ def _reread(record: RequestRecord) -> str:
     )
 
 
-def _prefill_pace(record: RequestRecord, times: Split) -> str:
+def _prefill_pace(record: RequestRecord, times: Breakdown) -> str:
     parts, timings = record.timings.prefill_parts, record.timings
     if parts is None or timings.prefill_tokens == 0:
         return ""
@@ -210,7 +210,7 @@ def _prefill_pace(record: RequestRecord, times: Split) -> str:
     return ""
 
 
-def _decode_pace(record: RequestRecord, times: Split) -> str:
+def _decode_pace(record: RequestRecord, times: Breakdown) -> str:
     parts, timings = record.timings.decode_parts, record.timings
     if parts is None or timings.decode_tokens < 2:
         return ""
@@ -222,7 +222,7 @@ def _decode_pace(record: RequestRecord, times: Split) -> str:
     return ""
 
 
-def _slowed(parts: Parts, phase_ms: float) -> bool:
+def _slowed(parts: CauseTimes, phase_ms: float) -> bool:
     others = max(0.0, parts.others_prefill_ms) + max(0.0, parts.others_decode_ms)
     return others >= SLOWED_MS and others >= SLOWED_SHARE * phase_ms
 
@@ -231,7 +231,7 @@ def _alone(tokens: int, ms: float) -> str:
     return f" ({rate(tokens * 1000 / ms)})" if ms >= 1 else ""
 
 
-def _others(parts: Parts) -> str:
+def _others(parts: CauseTimes) -> str:
     told = []
     if parts.others_prefill_ms >= WORTH_A_WORD_MS:
         whose = f": {blamed_words(merged(parts.blamed))}" if parts.blamed else ""
@@ -241,7 +241,7 @@ def _others(parts: Parts) -> str:
     return "; ".join(told)
 
 
-def _background(record: RequestRecord, times: Split) -> str:
+def _background(record: RequestRecord, times: Breakdown) -> str:
     """That it gave way to others, if it did, or had to because of how it was asked."""
     times_given = "once" if record.timings.preemptions == 1 else f"{record.timings.preemptions:,} times"
     gave_way = f"gave its place up to others {times_given}" if record.timings.preemptions else ""
@@ -266,7 +266,7 @@ def _raised_target(record: RequestRecord) -> str:
     )
 
 
-def _engine(times: Split) -> str:
+def _engine(times: Breakdown) -> str:
     ms = times.causes_ms["engine"]
     if ms < SLOWED_MS or times.share(ms) < SLOWED_SHARE:
         return ""

@@ -9,7 +9,7 @@ from legato.telemetry.record import RequestRecord
 from legato.telemetry.verdict import verdict
 
 
-class Summary(msgspec.Struct, frozen=True):
+class RequestSummary(msgspec.Struct, frozen=True):
     """One line of the list of ended requests. The fields are those of `RequestRecord` and `Timings`."""
 
     id: str
@@ -34,7 +34,7 @@ class Summary(msgspec.Struct, frozen=True):
     """What the wait was, in one sentence."""
 
     @classmethod
-    def of(cls, record: RequestRecord) -> Summary:
+    def of(cls, record: RequestRecord) -> RequestSummary:
         """The line of a record."""
         timings = record.timings
         return cls(
@@ -86,6 +86,6 @@ class Cursor(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     """A part of the list, newest first."""
 
-    records: list[Summary]
+    records: list[RequestSummary]
     next: Cursor | None
     """Where the next page begins; None at the end."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from legato.core.calls import Call
-from legato.core.causes import CAUSES, Cause, Parts, PartsSum
+from legato.core.causes import CAUSES, Cause, CauseTimes, CauseTimesSum
 from legato.core.timings import ChunkRead, Reread, Stall, Timings
 from legato.telemetry.attribution import Stretch
 
@@ -67,9 +67,9 @@ class Timeline:
     stall_count: int = 0
     stalled_s: float = 0.0
     """All stalls added up."""
-    prefill_parts: Parts | None = None
+    prefill_parts: CauseTimes | None = None
     """Where the time from admission to the first token went."""
-    decode_parts: PartsSum = field(default_factory=PartsSum)
+    decode_parts: CauseTimesSum = field(default_factory=CauseTimesSum)
     """Where the gaps went, added up."""
     _delivery_s: float = 0.0
     """How long the latest token took from the engine to leaving the server."""
@@ -199,7 +199,7 @@ class Timeline:
             return
         self.chunks.append(ChunkRead(_ms(call.begun_s - self.arrived_s), took_ms, start, tokens))
 
-    def _add_stall(self, gap_s: float, left_s: float, parts: Parts) -> None:
+    def _add_stall(self, gap_s: float, left_s: float, parts: CauseTimes) -> None:
         self.stall_count += 1
         self.stalled_s += gap_s
         stall = Stall(_ms(left_s - gap_s - self.arrived_s), _ms(gap_s), stall_cause(parts), parts)
@@ -257,7 +257,7 @@ class Timeline:
         return max([self.arrived_s, self.admitted_s or self.arrived_s, *self.token_times_s[-1:]])
 
 
-def stall_cause(parts: Parts) -> Cause:
+def stall_cause(parts: CauseTimes) -> Cause:
     """What a stall is charged to: its largest part."""
     return max(CAUSES, key=parts.of)
 

@@ -6,12 +6,12 @@ import msgspec
 
 from legato.core.causes import CAUSES, Blame, Cause
 from legato.telemetry.advice import ADVICE, Advice, advice
-from legato.telemetry.breakdown import Phase, Split, split
+from legato.telemetry.breakdown import Breakdown, RequestPhase, breakdown
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.sentences import sentences
 
 
-class CauseTime(msgspec.Struct, frozen=True):
+class CauseShare(msgspec.Struct, frozen=True):
     """Time that went into one cause."""
 
     cause: Cause
@@ -23,13 +23,13 @@ class CauseTime(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """Where the wait came from."""
 
-    dominant: Phase
+    dominant: RequestPhase
     """The phase that took longest."""
     share: float
     """Its part of the time from arrival to end, 0 to 1; 0 if nothing took any time."""
     ms: float
     """How long it took."""
-    causes: list[CauseTime]
+    causes: list[CauseShare]
     """What the time after admission went into, longest first, without those that took none."""
     blamed: list[Blame]
     """Whose prompts were read meanwhile, longest first."""
@@ -41,7 +41,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def verdict(record: RequestRecord) -> Verdict:
     """Judge one ended request."""
-    times = split(record)
+    times = breakdown(record)
     advised = advice(record, times)
     ms = times.phases_ms[times.dominant]
     return Verdict(
@@ -55,6 +55,6 @@ def verdict(record: RequestRecord) -> Verdict:
     )
 
 
-def _causes(times: Split) -> list[CauseTime]:
+def _causes(times: Breakdown) -> list[CauseShare]:
     found = [(cause, times.causes_ms[cause]) for cause in CAUSES if times.causes_ms[cause] > 0]
-    return [CauseTime(cause, ms, times.share(ms)) for cause, ms in sorted(found, key=lambda pair: -pair[1])]
+    return [CauseShare(cause, ms, times.share(ms)) for cause, ms in sorted(found, key=lambda pair: -pair[1])]

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from legato.sinks.utilisation import GpuUse, NvidiaGpus, Utilisation
+from legato.sinks.utilisation import GpuUse, NvidiaGpus, UtilisationMonitor
 
 MIB = 2**20
 
@@ -58,7 +58,7 @@ def burn_cpu(seconds: float) -> None:
 
 
 def test_the_first_sample_knows_no_cpu_use_and_the_next_does() -> None:
-    utilisation = Utilisation(lambda: [os.getpid()])
+    utilisation = UtilisationMonitor(lambda: [os.getpid()])
     first = utilisation.sample()
     burn_cpu(0.2)
     second = utilisation.sample()
@@ -71,21 +71,21 @@ def test_the_first_sample_knows_no_cpu_use_and_the_next_does() -> None:
 
 
 def test_memory_of_the_machine_and_of_its_processes() -> None:
-    sample = Utilisation(lambda: [os.getpid()]).sample()
+    sample = UtilisationMonitor(lambda: [os.getpid()]).sample()
     assert 0 < sample.memory_used_bytes < sample.memory_total_bytes
     assert [use.pid for use in sample.processes] == [os.getpid()]
     assert MIB < sample.processes[0].rss_bytes < sample.memory_total_bytes
 
 
 def test_two_samples_at_once_are_no_division_by_zero() -> None:
-    utilisation = Utilisation(list)
+    utilisation = UtilisationMonitor(list)
     for _ in range(20):
         utilisation.sample()
 
 
 def test_a_process_that_ended_is_left_out() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    utilisation = Utilisation(lambda: [os.getpid(), child.pid])
+    utilisation = UtilisationMonitor(lambda: [os.getpid(), child.pid])
     assert [use.pid for use in utilisation.sample().processes] == [os.getpid(), child.pid]
     child.communicate(b"\n")
     assert [use.pid for use in utilisation.sample().processes] == [os.getpid()]
@@ -93,14 +93,14 @@ def test_a_process_that_ended_is_left_out() -> None:
 
 def test_gpus() -> None:
     gpus = NvidiaGpus.find(FakeNvml)
-    assert Utilisation(list, gpus).sample().gpus == [
+    assert UtilisationMonitor(list, gpus).sample().gpus == [
         GpuUse(0, "old card", 50.0, 1 * MIB, 10 * MIB),
         GpuUse(1, "new card", 51.0, 2 * MIB, 10 * MIB),
     ]
 
 
 def test_without_gpus_there_is_nothing_to_tell() -> None:
-    assert Utilisation(list).sample().gpus is None
+    assert UtilisationMonitor(list).sample().gpus is None
 
 
 def test_a_missing_package_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -120,7 +120,7 @@ def test_a_missing_driver_is_said(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_driver_that_fails_later_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     nvml = FakeNvml()
-    utilisation = Utilisation(list, NvidiaGpus.find(lambda: nvml))
+    utilisation = UtilisationMonitor(list, NvidiaGpus.find(lambda: nvml))
     assert utilisation.sample().gpus is not None
     nvml.driver = False
     assert utilisation.sample().gpus is None

@@ -27,7 +27,7 @@ from legato.errors import LegatoError
 from legato.sinks.history import History
 from legato.sinks.history_file import RARE_ROWS, pack, unpack
 from legato.telemetry.record import RequestRecord
-from legato.telemetry.summary import Cursor, Summary
+from legato.telemetry.summary import Cursor, RequestSummary
 from legato.telemetry.verdict import verdict
 from tests.telemetry.records import ARRIVED_AT, request_record, stall
 
@@ -75,8 +75,8 @@ def some_records(count: int) -> list[RequestRecord]:
     ]
 
 
-def all_pages(history: History, limit: int, **filters: object) -> list[Summary]:
-    found: list[Summary] = []
+def all_pages(history: History, limit: int, **filters: object) -> list[RequestSummary]:
+    found: list[RequestSummary] = []
     before = None
     while True:
         page = history.page(before=before, limit=limit, **filters)  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def test_a_record_comes_back_whole(history: History) -> None:
     filled(history, [record])
     assert history.get(record.id) == record
     assert history.get("chatcmpl-none") is None
-    assert history.page().records == [Summary.of(record)]
+    assert history.page().records == [RequestSummary.of(record)]
 
 
 def test_what_a_record_says_of_targets_and_tiers_comes_back(history: History) -> None:
@@ -144,13 +144,13 @@ def test_pages_give_each_record_once_newest_first(history: History, limit: int) 
 )
 def test_filters_let_through_what_meets_all_of_them(history: History, filters: dict[str, object]) -> None:
     records = some_records(60)
-    expected = {s.id for s in map(Summary.of, records) if _meets(s, filters)}
+    expected = {s.id for s in map(RequestSummary.of, records) if _meets(s, filters)}
     found = all_pages(filled(history, records), 4, **filters)
     assert {s.id for s in found} == expected
     assert len(found) == len(expected)
 
 
-def _meets(summary: Summary, filters: dict[str, object]) -> bool:
+def _meets(summary: RequestSummary, filters: dict[str, object]) -> bool:
     text = str(filters.get("text", ""))
     slower = filters.get("slower_than_ms", -1.0)
     assert isinstance(slower, int | float)
@@ -217,7 +217,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     """Enough rows that the common filters are not rare."""
     path = tmp_path_factory.mktemp("large") / "history.sqlite"
     opened(path).close()
-    columns = ", ".join(f'"{name}"' for name in Summary.__struct_fields__)
+    columns = ", ".join(f'"{name}"' for name in RequestSummary.__struct_fields__)
     with sqlite3.connect(path) as file:
         file.execute(
             f"INSERT INTO requests ({columns}) WITH RECURSIVE n(i) AS "
