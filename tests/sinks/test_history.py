@@ -116,8 +116,7 @@ def test_a_record_of_before_there_were_targets_and_tiers_is_read() -> None:
 
 @given(st.lists(st.integers(0, 10**12), max_size=50))
 def test_tokens_keep_their_microsecond(instants_us: list[int]) -> None:
-    record = request_record()
-    record.token_ms = [us / 1000 for us in instants_us]
+    record = request_record(token_ms=[us / 1000 for us in instants_us])
     assert unpack(pack(record)) == record
 
 

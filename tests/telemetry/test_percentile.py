@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.telemetry.timeline import percentile
+from legato.telemetry.figures import percentile
 
 FIVE = [15, 20, 35, 40, 50]
 """The usual worked example of this definition."""

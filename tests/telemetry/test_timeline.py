@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legato.core.calls import Call, PrefillChunk
+from legato.core.causes import CauseTimes
 from legato.core.timings import Timings
 from legato.telemetry.attribution import Stretch
 from legato.telemetry.timeline import LONGEST_STALLS, Timeline
@@ -180,9 +181,9 @@ def test_gaps_are_in_order(timeline: Timeline) -> None:
 # Causes
 
 
-def stretch(until_s: float, **parts: float) -> Stretch:
-    zero = dict.fromkeys(("own_decode_s", "others_decode_s", "own_prefill_s", "others_prefill_s", "engine_s"), 0.0)
-    return Stretch(until_s, **(zero | parts))
+def stretch(until_s: float, **causes_s: float) -> Stretch:
+    """Causes in seconds, such as `own_decode_s`."""
+    return Stretch(until_s, CauseTimes(**{f"{name[:-2]}_ms": value * 1000 for name, value in causes_s.items()}))
 
 
 def test_a_gap_beyond_the_target_is_a_stall_with_its_cause() -> None:

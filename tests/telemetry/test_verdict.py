@@ -344,8 +344,9 @@ def test_a_cancelled_answer() -> None:
 
 
 def test_a_prompt_that_was_read_in_part() -> None:
+    chunks = [ChunkRead(0.0, 100.0, 0, 512), ChunkRead(100.0, 100.0, 512, 512)]
     record = a_record(end="cancelled", prefill_ms=3000.0, prefill_tokens=2000, **NO_TOKEN)
-    record.chunks = [ChunkRead(0.0, 100.0, 0, 512), ChunkRead(100.0, 100.0, 512, 512)]
+    record = msgspec.structs.replace(record, chunks=chunks)
     assert "reading 1,024 of the prompt's 2,000 tokens" in verdict(record).sentences[1]
 
 

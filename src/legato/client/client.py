@@ -427,7 +427,7 @@ class EngineClient:
             self._take_call(report.call)
         for recalled in report.recalled:
             if request := self._requests.get(recalled.request):
-                request.timeline.recall(recalled.tokens, recalled.tier, recalled.took_s, recalled.reading_s)
+                request.timeline.restore(recalled.tokens, recalled.tier, recalled.took_s, recalled.reading_s)
         for request_id, possible_s in report.raised:
             if request := self._requests.get(request_id):
                 request.timeline.raise_gap_target(possible_s, self._answers)

@@ -93,8 +93,8 @@ def pack(record: RequestRecord) -> bytes:
 def unpack(packed: bytes) -> RequestRecord:
     """The record that `pack` was given, with its tokens' instants rounded to a microsecond."""
     record, steps = msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[RequestRecord, list[int]])
-    record.token_ms = (np.cumsum(np.asarray(steps, dtype=np.int64)) / 1000).tolist()
-    return record
+    instants_ms: list[float] = (np.cumsum(np.asarray(steps, dtype=np.int64)) / 1000).tolist()
+    return msgspec.structs.replace(record, token_ms=instants_ms)
 
 
 def conditions_of(

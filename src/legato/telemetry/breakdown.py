@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from legato.core.causes import CAUSES, Blame, Cause, CauseTimes
+from legato.core.causes import CAUSES, Blame, Cause, CauseTimes, merged
 from legato.telemetry.record import RequestRecord
 
 RequestPhase = Literal["load", "queue", "prefill", "decode", "delivery"]
 """Where the time of a request can go. Delivery is taken out of prefill and decode, in which it happens."""
 
-PHASES: tuple[RequestPhase, ...] = ("load", "queue", "prefill", "decode", "delivery")
+PHASES: tuple[RequestPhase, ...] = get_args(RequestPhase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +62,6 @@ def breakdown(record: RequestRecord) -> Breakdown:
         causes_ms={cause: sum(max(0.0, parts.of(cause)) for parts in both) for cause in CAUSES},
         blamed=merged(blame for parts in both for blame in parts.blamed),
     )
-
-
-def merged(blamed: Iterable[Blame]) -> list[Blame]:
-    """One entry a request, longest first."""
-    tokens: dict[str, int] = {}
-    ms: dict[str, float] = {}
-    for blame in blamed:
-        tokens[blame.request] = tokens.get(blame.request, 0) + blame.tokens
-        ms[blame.request] = ms.get(blame.request, 0.0) + max(0.0, blame.ms)
-    return sorted((Blame(name, tokens[name], ms[name]) for name in ms), key=lambda blame: -blame.ms)
 
 
 def _delivery_ms(parts: CauseTimes | None, phase_ms: float) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from legato.core.causes import CAUSES, Blame, Cause, CauseTimes
+from legato.core.causes import CAUSES, Blame, Cause, CauseTimes, merged
 from legato.core.timings import Stall
-from legato.telemetry.breakdown import PHASES, Breakdown, RequestPhase, merged
+from legato.telemetry.breakdown import PHASES, Breakdown, RequestPhase
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.wording import count, duration, listed, rate, share_of
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import msgspec
 
 from legato.errors import LegatoError
@@ -37,26 +39,9 @@ class RequestSummary(msgspec.Struct, frozen=True):
     def of(cls, record: RequestRecord) -> RequestSummary:
         """The line of a record."""
         timings = record.timings
-        return cls(
-            id=record.id,
-            arrived_at=record.arrived_at,
-            client=record.client,
-            model=record.model,
-            endpoint=record.endpoint,
-            end=record.end,
-            prompt_tokens=record.prompt_tokens,
-            cached_tokens=timings.cached_tokens,
-            answer_tokens=timings.decode_tokens,
-            queue_ms=timings.queue_ms,
-            load_ms=timings.load_ms,
-            prefill_ms=timings.prefill_ms,
-            ttft_ms=timings.ttft_ms,
-            decode_ms=timings.decode_ms,
-            total_ms=timings.total_ms,
-            itl_max_ms=timings.itl_max_ms,
-            stalls=timings.stalls,
-            verdict=verdict(record).sentences[0],
-        )
+        known = msgspec.structs.asdict(record) | {field.name: getattr(timings, field.name) for field in fields(timings)}
+        known |= {"answer_tokens": timings.decode_tokens, "verdict": verdict(record).sentences[0]}
+        return cls(**{name: known[name] for name in cls.__struct_fields__})
 
 
 class Cursor(msgspec.Struct, frozen=True):
