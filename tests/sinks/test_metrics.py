@@ -200,7 +200,7 @@ def test_a_distribution_is_the_librarys_histogram_of_the_same_values(values: lis
         theirs.labels(model="m").observe(value)
     for value in values[:20]:
         ours.observe("m", value)
-    ours.observe_all("m", np.asarray(values[20:], dtype=np.float64))
+    ours.observe("m", np.asarray(values[20:], dtype=np.float64))
     (expected,), (got,) = registry.collect(), ours.collect()
     samples = {(s.name, *s.labels.values()): s.value for s in got.samples}
     for sample in expected.samples:
