@@ -6,8 +6,7 @@ import importlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import psutil
@@ -49,19 +48,6 @@ class Sample(msgspec.Struct, frozen=True):
     """None if GPUs cannot be asked."""
 
 
-class Gpus(Protocol):
-    """Something that knows the GPUs."""
-
-    def read(self) -> list[GpuUse]:
-        """All of them, now."""
-
-
-@dataclass(frozen=True, slots=True)
-class _CpuTimes:
-    busy_s: float
-    total_s: float
-
-
 class UtilisationMonitor:
     """Samples the machine; takes well under a millisecond without GPUs. May be used from any thread.
 
@@ -70,10 +56,11 @@ class UtilisationMonitor:
         gpus: The GPUs, for example `NvidiaGpus.find()`; None if there are none to ask.
     """
 
-    def __init__(self, pids: Callable[[], Iterable[int]], gpus: Gpus | None = None) -> None:
+    def __init__(self, pids: Callable[[], Iterable[int]], gpus: NvidiaGpus | None = None) -> None:
         self._pids = pids
         self._gpus = gpus
-        self._before: _CpuTimes | None = None
+        self._before: tuple[float, float] | None = None
+        """Seconds of all CPUs at the sample before: busy, and altogether."""
         self._processes: dict[int, psutil.Process] = {}
         self._lock = threading.Lock()
 
@@ -90,14 +77,12 @@ class UtilisationMonitor:
             )
 
     def _cpu_percent(self) -> float | None:
-        before, now = self._before, _cpu_times()
-        self._before = now
+        before, self._before = self._before, _cpu_times()
         if before is None:
             return None
-        passed = now.total_s - before.total_s
-        if passed <= 0:  # two samples within one tick of the kernel's count
-            return 0.0
-        return round(min(100.0, max(0.0, (now.busy_s - before.busy_s) / passed * 100)), 1)
+        busy_s, passed_s = (now - then for now, then in zip(self._before, before, strict=True))
+        # Two samples may lie within one tick of the kernel's count.
+        return round(min(100.0, max(0.0, busy_s / passed_s * 100)), 1) if passed_s > 0 else 0.0
 
     def _process_uses(self) -> list[ProcessUse]:
         # The objects are kept from sample to sample: they remember the CPU time of the one before.
@@ -105,10 +90,10 @@ class UtilisationMonitor:
         uses: list[ProcessUse] = []
         for pid in self._pids():
             try:
-                process = known.get(pid) or psutil.Process(pid)
+                process = known.get(pid)
                 # A process id may have been given to a new process meanwhile.
-                is_new = pid not in known or not process.is_running()
-                process = psutil.Process(pid) if is_new else process
+                if is_new := process is None or not process.is_running():
+                    process = psutil.Process(pid)
                 with process.oneshot():
                     percent = process.cpu_percent()
                     uses.append(ProcessUse(pid, None if is_new else percent, process.memory_info().rss))
@@ -169,11 +154,12 @@ class NvidiaGpus:
         return GpuUse(index, self._names[index], float(rates.gpu), int(memory.used), int(memory.total))
 
 
-def _cpu_times() -> _CpuTimes:
+def _cpu_times() -> tuple[float, float]:
+    """Seconds of all CPUs since the start: busy, and altogether."""
     times = psutil.cpu_times()._asdict()
     # Linux counts a guest's time as the user's, too.
-    total = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
-    return _CpuTimes(busy_s=total - times["idle"] - times.get("iowait", 0.0), total_s=total)
+    total_s = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
+    return total_s - times["idle"] - times.get("iowait", 0.0), total_s
 
 
 def _text(name: str | bytes) -> str:
