@@ -5,23 +5,13 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import psutil
 
 logger = logging.getLogger(__name__)
-
-
-class ProcessUse(msgspec.Struct, frozen=True):
-    """One process."""
-
-    pid: int
-    cpu_percent: float | None
-    """Since the sample before, of one CPU: above 100 with several; None in its first sample."""
-    rss_bytes: int
-    """Memory in RAM."""
 
 
 class GpuUse(msgspec.Struct, frozen=True):
@@ -43,7 +33,6 @@ class Sample(msgspec.Struct, frozen=True):
     memory_used_bytes: int
     """What is not available to programs."""
     memory_total_bytes: int
-    processes: list[ProcessUse]
     gpus: list[GpuUse] | None
     """None if GPUs cannot be asked."""
 
@@ -52,16 +41,13 @@ class UtilisationMonitor:
     """Samples the machine; takes well under a millisecond without GPUs. May be used from any thread.
 
     Args:
-        pids: The processes to look at, asked at each sample.
         gpus: The GPUs, for example `NvidiaGpus.find()`; None if there are none to ask.
     """
 
-    def __init__(self, pids: Callable[[], Iterable[int]], gpus: NvidiaGpus | None = None) -> None:
-        self._pids = pids
+    def __init__(self, gpus: NvidiaGpus | None = None) -> None:
         self._gpus = gpus
         self._before: tuple[float, float] | None = None
         """Seconds of all CPUs at the sample before: busy, and altogether."""
-        self._processes: dict[int, psutil.Process] = {}
         self._lock = threading.Lock()
 
     def sample(self) -> Sample:
@@ -72,7 +58,6 @@ class UtilisationMonitor:
                 cpu_percent=self._cpu_percent(),
                 memory_used_bytes=memory.total - memory.available,
                 memory_total_bytes=memory.total,
-                processes=self._process_uses(),
                 gpus=self._gpu_uses(),
             )
 
@@ -83,24 +68,6 @@ class UtilisationMonitor:
         busy_s, passed_s = (now - then for now, then in zip(self._before, before, strict=True))
         # Two samples may lie within one tick of the kernel's count.
         return round(min(100.0, max(0.0, busy_s / passed_s * 100)), 1) if passed_s > 0 else 0.0
-
-    def _process_uses(self) -> list[ProcessUse]:
-        # The objects are kept from sample to sample: they remember the CPU time of the one before.
-        known, self._processes = self._processes, {}
-        uses: list[ProcessUse] = []
-        for pid in self._pids():
-            try:
-                process = known.get(pid)
-                # A process id may have been given to a new process meanwhile.
-                if is_new := process is None or not process.is_running():
-                    process = psutil.Process(pid)
-                with process.oneshot():
-                    percent = process.cpu_percent()
-                    uses.append(ProcessUse(pid, None if is_new else percent, process.memory_info().rss))
-            except psutil.Error:  # it ended
-                continue
-            self._processes[pid] = process
-        return uses
 
     def _gpu_uses(self) -> list[GpuUse] | None:
         if self._gpus is None:
@@ -146,12 +113,12 @@ class NvidiaGpus:
 
     def read(self) -> list[GpuUse]:
         """All of them, now."""
-        return [self._use(i) for i in range(len(self._handles))]
-
-    def _use(self, index: int) -> GpuUse:
-        memory = self._nvml.nvmlDeviceGetMemoryInfo(self._handles[index])
-        rates = self._nvml.nvmlDeviceGetUtilizationRates(self._handles[index])
-        return GpuUse(index, self._names[index], float(rates.gpu), int(memory.used), int(memory.total))
+        uses: list[GpuUse] = []
+        for index, (handle, name) in enumerate(zip(self._handles, self._names, strict=True)):
+            memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
+            rates = self._nvml.nvmlDeviceGetUtilizationRates(handle)
+            uses.append(GpuUse(index, name, float(rates.gpu), int(memory.used), int(memory.total)))
+        return uses
 
 
 def _cpu_times() -> tuple[float, float]:
