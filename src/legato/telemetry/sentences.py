@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from legato.core.causes import CAUSES, Blame, Cause, CauseTimes, merged
-from legato.core.timings import Stall
+from legato.core.timings import Stall, Timings
 from legato.telemetry.breakdown import PHASES, Breakdown, RequestPhase
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.wording import count, duration, listed, rate, share_of
@@ -53,20 +53,25 @@ def sentences(record: RequestRecord, times: Breakdown) -> list[str]:
         _beside(record, times),
         _cached(record),
         _reread(record),
-        _prefill_pace(record, times),
-        _decode_pace(record, times),
+        _prefill_pace(record.timings, times),
+        _decode_pace(record.timings, times),
         _background(record, times),
         _engine(times),
         _stalls(record),
-        _raised_target(record),
+        _raised_target(record.timings),
         _few_tokens(record),
     ]
     return [sentence for sentence in told if sentence]
 
 
-def blamed_words(blamed: Sequence[Blame]) -> str:
-    """Whose prompts were read: `512 tokens of a (1.2 s) and 64 tokens of b (90 ms)`."""
-    return listed([f"{count(blame.tokens, 'token')} of {blame.request} ({duration(blame.ms)})" for blame in blamed])
+def _whose(blamed: Sequence[Blame], *, durations: bool) -> str:
+    """Whose prompts were read: `512 tokens of a (1.2 s) and 64 tokens of b (90 ms)`, with or without the times."""
+    return listed(
+        [
+            f"{count(blame.tokens, 'token')} of {blame.request}" + (f" ({duration(blame.ms)})" if durations else "")
+            for blame in merged(blamed)
+        ]
+    )
 
 
 def stall_words(stall: Stall) -> str:
@@ -76,16 +81,11 @@ def stall_words(stall: Stall) -> str:
     if not large:
         return f"for {CAUSE_WORDS[stall.cause]}"
     large.sort(key=lambda part: -part[0])
-    told = [f"{duration(ms)} for {CAUSE_WORDS[cause]}{_whose(stall, cause)}" for ms, cause in large]
+    whose = f" ({_whose(stall.parts.blamed, durations=False)})" if stall.parts.blamed else ""
+    told = [
+        f"{duration(ms)} for {CAUSE_WORDS[cause]}{whose if cause == 'others_prefill' else ''}" for ms, cause in large
+    ]
     return listed(told, most=len(CAUSES))
-
-
-def _whose(stall: Stall, cause: Cause) -> str:
-    """Whose prompts a gap went on; the duration stands before it."""
-    if cause != "others_prefill" or not stall.parts.blamed:
-        return ""
-    whose = [f"{count(blame.tokens, 'token')} of {blame.request}" for blame in merged(stall.parts.blamed)]
-    return f" ({listed(whose)})"
 
 
 def _outcome(record: RequestRecord) -> str:
@@ -112,20 +112,19 @@ def _phase_words(phase: RequestPhase, record: RequestRecord) -> str:
     match phase:
         case "load":
             return "waiting for the model to load"
+        case "queue" if record.behind:
+            return f"waiting in the queue behind {count(len(record.behind), 'request')} ({listed(record.behind)})"
         case "queue":
-            return _queue_words(record)
+            return "taking the request in and waiting for a place"
         case "prefill":
             return _prefill_words(record)
+        case "decode" if record.timings.decode_tokens < 2:
+            return "the time from the answer's only token to its end"
         case "decode":
-            return _decode_words(record)
+            written = count(record.timings.decode_tokens, "token")
+            return f"writing {written}{_at(record.timings.decode_tokens_per_second)}"
         case "delivery":
             return "delivery: the tokens were ready, but the server's process was busy or the client read slowly"
-
-
-def _queue_words(record: RequestRecord) -> str:
-    if not record.behind:
-        return "taking the request in and waiting for a place"
-    return f"waiting in the queue behind {count(len(record.behind), 'request')} ({listed(record.behind)})"
 
 
 def _prefill_words(record: RequestRecord) -> str:
@@ -137,15 +136,7 @@ def _prefill_words(record: RequestRecord) -> str:
         return f"reading {part}the prompt's {count(timings.prefill_tokens, 'token')}, and no token of an answer came"
     if timings.prefill_tokens == 0:
         return "the step from the prompt, all of which was cached, to the first token"
-    read = f"reading {count(timings.prefill_tokens, 'prompt token')}"
-    return read + _at(timings.prefill_tokens_per_second)
-
-
-def _decode_words(record: RequestRecord) -> str:
-    timings = record.timings
-    if timings.decode_tokens < 2:
-        return "the time from the answer's only token to its end"
-    return f"writing {count(timings.decode_tokens, 'token')}{_at(timings.decode_tokens_per_second)}"
+    return f"reading {count(timings.prefill_tokens, 'prompt token')}{_at(timings.prefill_tokens_per_second)}"
 
 
 def _at(tokens_per_second: float | None) -> str:
@@ -198,47 +189,48 @@ def _reread(record: RequestRecord) -> str:
     )
 
 
-def _prefill_pace(record: RequestRecord, times: Breakdown) -> str:
-    parts, timings = record.timings.prefill_parts, record.timings
+def _prefill_pace(timings: Timings, times: Breakdown) -> str:
+    parts = timings.prefill_parts
     if parts is None or timings.prefill_tokens == 0:
         return ""
-    if _slowed(parts, timings.prefill_ms):
-        alone = _alone(timings.prefill_tokens, parts.own_prefill_ms)
-        return f"Its prompt alone took {duration(parts.own_prefill_ms)}{alone}; {_others(parts)}."
+    if others := _others(parts, timings.prefill_ms):
+        return f"Its prompt alone took {_alone(timings.prefill_tokens, parts.own_prefill_ms)}; {others}."
     if _worth_a_word("prefill", times) and parts.own_prefill_ms >= 0.9 * timings.prefill_ms:
         return "Its prompt was read at full speed: nobody slowed it."
     return ""
 
 
-def _decode_pace(record: RequestRecord, times: Breakdown) -> str:
-    parts, timings = record.timings.decode_parts, record.timings
+def _decode_pace(timings: Timings, times: Breakdown) -> str:
+    parts = timings.decode_parts
     if parts is None or timings.decode_tokens < 2:
         return ""
-    if _slowed(parts, timings.decode_ms):
-        alone = _alone(timings.decode_tokens - 1, parts.own_decode_ms)
-        return f"Its answer alone took {duration(parts.own_decode_ms)}{alone}; {_others(parts)}."
+    if others := _others(parts, timings.decode_ms):
+        return f"Its answer alone took {_alone(timings.decode_tokens - 1, parts.own_decode_ms)}; {others}."
     if _worth_a_word("decode", times) and parts.own_decode_ms >= 0.9 * timings.decode_ms:
         return "Its answer was written at its own pace: nobody slowed it."
     return ""
 
 
-def _slowed(parts: CauseTimes, phase_ms: float) -> bool:
-    others = max(0.0, parts.others_prefill_ms) + max(0.0, parts.others_decode_ms)
-    return others >= SLOWED_MS and others >= SLOWED_SHARE * phase_ms
-
-
 def _alone(tokens: int, ms: float) -> str:
-    return f" ({rate(tokens * 1000 / ms)})" if ms >= 1 else ""
+    return duration(ms) + (f" ({rate(tokens * 1000 / ms)})" if ms >= 1 else "")
 
 
-def _others(parts: CauseTimes) -> str:
+def _others(parts: CauseTimes, phase_ms: float) -> str:
+    """What others' work took in a phase; nothing if that did not slow it."""
+    prefill_ms, decode_ms = max(0.0, parts.others_prefill_ms), max(0.0, parts.others_decode_ms)
+    if not _slows(prefill_ms + decode_ms, phase_ms):
+        return ""
     told = []
-    if parts.others_prefill_ms >= WORTH_A_WORD_MS:
-        whose = f": {blamed_words(merged(parts.blamed))}" if parts.blamed else ""
-        told.append(f"{duration(parts.others_prefill_ms)} more went into reading others' prompts{whose}")
-    if parts.others_decode_ms >= WORTH_A_WORD_MS:
-        told.append(f"{duration(parts.others_decode_ms)} more went into writing others' answers")
+    if prefill_ms >= WORTH_A_WORD_MS:
+        whose = f": {_whose(parts.blamed, durations=True)}" if parts.blamed else ""
+        told.append(f"{duration(prefill_ms)} more went into reading others' prompts{whose}")
+    if decode_ms >= WORTH_A_WORD_MS:
+        told.append(f"{duration(decode_ms)} more went into writing others' answers")
     return "; ".join(told)
+
+
+def _slows(ms: float, phase_ms: float) -> bool:
+    return ms >= SLOWED_MS and ms >= SLOWED_SHARE * phase_ms
 
 
 def _background(record: RequestRecord, times: Breakdown) -> str:
@@ -249,13 +241,11 @@ def _background(record: RequestRecord, times: Breakdown) -> str:
         return f"It {gave_way}." if gave_way else ""
     if gave_way:
         return f"It was background work and waited for others: it {gave_way}."
-    waited = times.behind_others_ms >= SLOWED_MS and times.share(times.behind_others_ms) >= SLOWED_SHARE
-    return "It was background work and waited for others." if waited else ""
+    return "It was background work and waited for others." if _slows(times.behind_others_ms, times.total_ms) else ""
 
 
-def _raised_target(record: RequestRecord) -> str:
+def _raised_target(timings: Timings) -> str:
     """That the target was beyond this machine, which makes longer gaps no stalls."""
-    timings = record.timings
     target_ms, possible_ms = timings.gap_target_ms, timings.raised_gap_target_ms
     if target_ms is None or possible_ms is None:
         return ""
@@ -268,28 +258,26 @@ def _raised_target(record: RequestRecord) -> str:
 
 def _engine(times: Breakdown) -> str:
     ms = times.causes_ms["engine"]
-    if ms < SLOWED_MS or times.share(ms) < SLOWED_SHARE:
-        return ""
-    return f"{duration(ms)} went into the engine's own work between the model's calls."
+    return (
+        f"{duration(ms)} went into the engine's own work between the model's calls."
+        if _slows(ms, times.total_ms)
+        else ""
+    )
 
 
 def _stalls(record: RequestRecord) -> str:
     number = record.timings.stalls
     if number == 0:
         return ""
-    longest = max(record.stalls, key=lambda stall: stall.gap_ms, default=None)
-    if number == 1:
-        return f"1 gap between tokens was longer than the target{_longest(longest, ', ')}."
-    together = duration(record.timings.stalled_ms)
-    gaps = f"{number:,} gaps between tokens were longer than the target, {together} together"
-    return f"{gaps}{_longest(longest, '; the longest was ')}."
-
-
-def _longest(stall: Stall | None, before: str) -> str:
-    if stall is None:
-        return ""
-    when = f"{duration(stall.gap_ms)} long, {duration(stall.at_ms)} after its arrival"
-    return f"{before}{when}: {stall_words(stall)}"
+    told, before = "1 gap between tokens was longer than the target", ", "
+    if number > 1:
+        together = duration(record.timings.stalled_ms)
+        told = f"{number:,} gaps between tokens were longer than the target, {together} together"
+        before = "; the longest was "
+    if longest := max(record.stalls, key=lambda stall: stall.gap_ms, default=None):
+        when = f"{duration(longest.gap_ms)} long, {duration(longest.at_ms)} after its arrival"
+        told += f"{before}{when}: {stall_words(longest)}"
+    return f"{told}."
 
 
 def _few_tokens(record: RequestRecord) -> str:
