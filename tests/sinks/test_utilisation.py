@@ -9,9 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from legato.sinks.utilisation import GpuUse, NvidiaGpus, UtilisationMonitor
-
-MIB = 2**20
+from legato.sinks.utilisation import NvidiaGpus, UtilisationMonitor
 
 
 class NvmlError(Exception):
@@ -36,15 +34,9 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
         return index
 
-    def nvmlDeviceGetName(self, handle: int) -> str | bytes:  # noqa: N802
-        return b"old card" if handle == 0 else "new card"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:  # noqa: N802
         if not self.driver:
             raise NvmlError("GPU is lost")
-        return SimpleNamespace(used=(handle + 1) * MIB, total=10 * MIB)
-
-    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:  # noqa: N802
         return SimpleNamespace(gpu=50 + handle)
 
 
@@ -65,8 +57,7 @@ def test_the_first_sample_knows_no_cpu_use_and_the_next_does() -> None:
 
 
 def test_memory_of_the_machine() -> None:
-    sample = UtilisationMonitor().sample()
-    assert 0 < sample.memory_used_bytes < sample.memory_total_bytes
+    assert 0 < UtilisationMonitor().sample().memory_percent < 100
 
 
 def test_two_samples_at_once_are_no_division_by_zero() -> None:
@@ -75,16 +66,12 @@ def test_two_samples_at_once_are_no_division_by_zero() -> None:
         utilisation.sample()
 
 
-def test_gpus() -> None:
-    gpus = NvidiaGpus.find(FakeNvml)
-    assert UtilisationMonitor(gpus).sample().gpus == [
-        GpuUse(0, "old card", 50.0, 1 * MIB, 10 * MIB),
-        GpuUse(1, "new card", 51.0, 2 * MIB, 10 * MIB),
-    ]
+def test_of_several_gpus_the_busiest_is_shown() -> None:
+    assert UtilisationMonitor(NvidiaGpus.find(FakeNvml)).sample().gpu_percent == 51.0
 
 
 def test_without_gpus_there_is_nothing_to_tell() -> None:
-    assert UtilisationMonitor().sample().gpus is None
+    assert UtilisationMonitor().sample().gpu_percent is None
 
 
 def test_a_missing_package_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -105,13 +92,13 @@ def test_a_missing_driver_is_said(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_driver_that_fails_later_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     nvml = FakeNvml()
     utilisation = UtilisationMonitor(NvidiaGpus.find(lambda: nvml))
-    assert utilisation.sample().gpus is not None
+    assert utilisation.sample().gpu_percent is not None
     nvml.driver = False
-    assert utilisation.sample().gpus is None
-    assert utilisation.sample().gpus is None
+    assert utilisation.sample().gpu_percent is None
+    assert utilisation.sample().gpu_percent is None
     assert caplog.text.count("GPU is lost") == 1
 
 
 def test_finding_real_gpus_never_fails() -> None:
     gpus = NvidiaGpus.find()
-    assert gpus is None or all(gpu.memory_total_bytes > 0 for gpu in gpus.read())
+    assert gpus is None or gpus.busiest() is not None

@@ -19,21 +19,8 @@ from typing import Any
 import msgspec
 
 from legato.core.origin import EndReason
-from legato.sinks.history_file import (
-    BATCH_ROWS,
-    UnusableFileError,
-    connect,
-    filters_of,
-    fold_log,
-    insert,
-    packed_record,
-    prepared,
-    prune,
-    select,
-    set_aside,
-    telling_damage,
-    unpack,
-)
+from legato.sinks import history_file
+from legato.sinks.history_file import BATCH_ROWS, UnusableFileError, telling_damage
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.summary import Cursor, Page, RequestSummary
 
@@ -43,8 +30,6 @@ QUEUE_LIMIT = 10_000
 """Records that may wait for the disk; then the oldest of them are dropped."""
 BATCH_BYTES = 1 << 20
 """Bytes of packed records after which a transaction ends early."""
-LINGER_S = 0.25
-"""How long the writer waits for more once there is something to write: what a killed process may lose."""
 IDLE_S = 60.0
 """How often old records are looked for while nothing ends."""
 
@@ -84,7 +69,6 @@ class History:
         self._queue: deque[RequestRecord] = deque(maxlen=queue_limit)
         self._changed = threading.Condition()
         self._writing = 0
-        self._flushing = 0
         self._closing = False
         self._off = False
         self._damage_seen = False
@@ -115,12 +99,7 @@ class History:
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until all that was added is written; False if that took longer."""
         with self._changed:
-            self._flushing += 1
-            self._changed.notify_all()
-            try:
-                return self._changed.wait_for(lambda: self._off or not (self._queue or self._writing), timeout_s)
-            finally:
-                self._flushing -= 1
+            return self._changed.wait_for(lambda: self._off or not (self._queue or self._writing), timeout_s)
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Write what waits, and let go of the file."""
@@ -152,17 +131,17 @@ class History:
             text: Only those whose id begins so.
             slower_than_ms: Only those that took longer than this, from arrival to end.
         """
-        filters = filters_of(client, model, end, text, slower_than_ms)
-        rows = self._read(lambda file: select(file, filters, before, limit + 1))
+        filters = history_file.filters_of(client, model, end, text, slower_than_ms)
+        rows = self._read(lambda file: history_file.select(file, filters, before, limit + 1))
         found = [RequestSummary(*row[1:]) for row in rows[:limit]]
         last = Cursor(found[-1].arrived_at, rows[limit - 1][0]) if len(rows) > limit > 0 else None
         return Page(found, last)
 
     def get(self, id: str) -> RequestRecord | None:  # noqa: A002 - what it is
         """The whole record of a request, if it is kept and can be read."""
-        rows = self._read(lambda file: packed_record(file, id))
+        rows = self._read(lambda file: history_file.packed_record(file, id))
         try:
-            return unpack(rows[0][0]) if rows else None
+            return history_file.unpack(rows[0][0]) if rows else None
         except (zlib.error, msgspec.DecodeError) as error:
             logger.warning("The record of %s cannot be read: %s", id, error)
             return None
@@ -173,7 +152,7 @@ class History:
             if not self._path.exists():
                 return []
             try:
-                with telling_damage(), closing(connect(self._path)) as file:
+                with telling_damage(), closing(history_file.connect(self._path)) as file:
                     file.execute("PRAGMA query_only = 1")
                     return query(file)
             except UnusableFileError:
@@ -188,10 +167,10 @@ class History:
         """The file, with its tables and nobody else's to read; a file that is not ours or damaged is set aside."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            return prepared(self._path)
+            return history_file.prepared(self._path)
         except UnusableFileError as error:
             self._begin_anew(error)
-            return prepared(self._path)
+            return history_file.prepared(self._path)
 
     def _begin_anew(self, error: UnusableFileError) -> None:
         """Set the file aside, with what was being written to it."""
@@ -200,7 +179,7 @@ class History:
             self.dropped += self._writing
             self._writing = 0
         with self._reading:
-            aside = set_aside(self._path)
+            aside = history_file.set_aside(self._path)
         self._say(f"The history {self._path} {error}: it was set aside as {aside.name}, and a new one was begun.")
 
     def _turn_off(self, error: Exception) -> None:
@@ -240,11 +219,11 @@ class History:
         while self._wait_for_records():
             self._write_batch(file)
             self._prune(file)
-        fold_log(file)
+        history_file.fold_log(file)
 
     def _prune(self, file: sqlite3.Connection) -> None:
         oldest = None if self._max_age_s is None else self._clock() - self._max_age_s
-        prune(file, self._path, oldest=oldest, max_bytes=self._max_bytes)
+        history_file.prune(file, self._path, oldest=oldest, max_bytes=self._max_bytes)
 
     def _wait_for_records(self) -> bool:
         """Wait for something to write, or for the time to prune; False once all is written and closing.
@@ -254,27 +233,18 @@ class History:
         """
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closing or self._damage_seen, IDLE_S)
-            if self._queue and not self._closing:
-                self._changed.wait_for(self._is_urgent, LINGER_S)
             if self._damage_seen:
                 raise UnusableFileError("is damaged")
             return bool(self._queue) or not self._closing
 
-    def _is_urgent(self) -> bool:
-        return len(self._queue) >= BATCH_ROWS or self._flushing > 0 or self._closing
-
     def _write_batch(self, file: sqlite3.Connection) -> None:
         size = 0
         with file:
-            while size < BATCH_BYTES and (record := self._next_of_batch()) is not None:
-                size += insert(file, record)
+            while self._queue and self._writing < BATCH_ROWS and size < BATCH_BYTES:
+                with self._changed:
+                    self._writing += 1
+                    record = self._queue.popleft()
+                size += history_file.insert(file, record)
         with self._changed:
             self._writing = 0
             self._changed.notify_all()
-
-    def _next_of_batch(self) -> RequestRecord | None:
-        with self._changed:
-            if not self._queue or self._writing >= BATCH_ROWS:
-                return None
-            self._writing += 1
-            return self._queue.popleft()

@@ -235,14 +235,7 @@ def set_aside(path: Path) -> Path:
 
 
 def prune(file: sqlite3.Connection, path: Path, *, oldest: float | None, max_bytes: int | None) -> None:
-    """Delete what is too old, then the oldest until the file is small enough.
-
-    Args:
-        file: What is open.
-        path: Where it is.
-        oldest: Unix time of the earliest arrival that is kept, s; None for any.
-        max_bytes: How large the file may be, its write-ahead log included; None without limit.
-    """
+    """Delete what arrived before `oldest` (Unix time, s), then the oldest until file and log fit in `max_bytes`."""
     if oldest is not None:
         while _delete_oldest(file, "arrived_at < ?", oldest):
             pass

@@ -248,13 +248,10 @@ class Distribution(Collector):
 
 
 class _AtScrape(Collector):
-    """Metrics that are asked for at each scrape; there are none yet when this is registered."""
+    """Metrics that are asked for at each scrape."""
 
     def __init__(self, ask: Callable[[], Iterable[Metric]]) -> None:
         self._ask = ask
-
-    def describe(self) -> Iterable[Metric]:
-        return []
 
     def collect(self) -> Iterable[Metric]:
         return self._ask()

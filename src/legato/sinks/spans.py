@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from legato.core.causes import CAUSES
+from legato.core.causes import CAUSES, CauseTimes
 from legato.core.timings import Timings
 from legato.errors import LegatoError
 from legato.telemetry.record import RequestRecord
@@ -28,13 +28,18 @@ CLOSE_S = 3.0
 
 Attributes = dict[str, str | int | float | list[str]]
 
-SPANNED = ("load", "queue", "prefill", "decode")
-"""Phases that have a span, one after the other."""
+SPANNED: dict[str, tuple[str, ...]] = {
+    "load": (),
+    "queue": (),
+    "prefill": ("prefill_tokens", "cached_tokens"),
+    "decode": ("decode_tokens",),
+}
+"""Phases that have a span, one after the other, and the fields of `Timings` that are told with each."""
 FIGURES = (
     *("load_ms", "queue_ms", "prefill_ms", "decode_ms", "stalls", "stalled_ms", "itl_max_ms", "preemptions"),
     *("gap_target_ms", "raised_gap_target_ms"),
 )
-"""Fields of `Timings` that are told as they are."""
+"""Those that are told with the whole request."""
 
 
 class SpanExporter:
@@ -134,17 +139,12 @@ def request_attributes(record: RequestRecord) -> Attributes:
 
 
 def phase_attributes(phase: str, timings: Timings) -> Attributes:
-    """What is said of one phase; causes that took no time are left out."""
-    match phase:
-        case "prefill":
-            counts = {"prefill_tokens": timings.prefill_tokens, "cached_tokens": timings.cached_tokens}
-            parts = timings.prefill_parts
-        case "decode":
-            counts, parts = {"decode_tokens": timings.decode_tokens}, timings.decode_parts
-        case _:
-            return {}
-    causes = {f"{cause}_ms": parts.of(cause) for cause in CAUSES if parts.of(cause)} if parts is not None else {}
-    return {f"legato.{name}": value for name, value in (counts | causes).items()}
+    """What is said of one phase: its tokens, and the causes that took time."""
+    told: dict[str, float] = {name: getattr(timings, name) for name in SPANNED[phase]}
+    parts: CauseTimes | None = getattr(timings, f"{phase}_parts", None)
+    if parts is not None:
+        told |= {f"{cause}_ms": parts.of(cause) for cause in CAUSES if parts.of(cause)}
+    return {f"legato.{name}": value for name, value in told.items()}
 
 
 def _instant_ns(record: RequestRecord, at_ms: float) -> int:

@@ -14,27 +14,15 @@ import psutil
 logger = logging.getLogger(__name__)
 
 
-class GpuUse(msgspec.Struct, frozen=True):
-    """One GPU, with all that runs on it."""
-
-    index: int
-    name: str
-    utilisation_percent: float
-    """Part of the last moment in which something ran on it."""
-    memory_used_bytes: int
-    memory_total_bytes: int
-
-
 class Sample(msgspec.Struct, frozen=True):
-    """The machine at one moment."""
+    """How busy the machine is, in percent."""
 
     cpu_percent: float | None
     """Since the sample before, of all CPUs together; None in the first sample."""
-    memory_used_bytes: int
+    memory_percent: float
     """What is not available to programs."""
-    memory_total_bytes: int
-    gpus: list[GpuUse] | None
-    """None if GPUs cannot be asked."""
+    gpu_percent: float | None
+    """Part of the last moment in which something ran on the busiest GPU; None if there is none that can be asked."""
 
 
 class UtilisationMonitor:
@@ -53,13 +41,7 @@ class UtilisationMonitor:
     def sample(self) -> Sample:
         """The machine now. CPU use is the mean since the sample before."""
         with self._lock:
-            memory = psutil.virtual_memory()
-            return Sample(
-                cpu_percent=self._cpu_percent(),
-                memory_used_bytes=memory.total - memory.available,
-                memory_total_bytes=memory.total,
-                gpus=self._gpu_uses(),
-            )
+            return Sample(self._cpu_percent(), psutil.virtual_memory().percent, self._gpu_percent())
 
     def _cpu_percent(self) -> float | None:
         before, self._before = self._before, _cpu_times()
@@ -69,11 +51,11 @@ class UtilisationMonitor:
         # Two samples may lie within one tick of the kernel's count.
         return round(min(100.0, max(0.0, busy_s / passed_s * 100)), 1) if passed_s > 0 else 0.0
 
-    def _gpu_uses(self) -> list[GpuUse] | None:
+    def _gpu_percent(self) -> float | None:
         if self._gpus is None:
             return None
         try:
-            return self._gpus.read()
+            return self._gpus.busiest()
         except Exception as error:  # a driver's failure must not become the server's
             logger.warning("GPU use is no longer shown: asking the driver failed (%s).", error)
             self._gpus = None
@@ -90,7 +72,6 @@ class NvidiaGpus:
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-        self._names = [_text(nvml.nvmlDeviceGetName(handle)) for handle in self._handles]
 
     @classmethod
     def find(cls, load: Callable[[], Any] = lambda: importlib.import_module("pynvml")) -> NvidiaGpus | None:
@@ -111,14 +92,10 @@ class NvidiaGpus:
             logger.info("GPU use is not shown: there is no NVIDIA driver to ask (%s).", error)
             return None
 
-    def read(self) -> list[GpuUse]:
-        """All of them, now."""
-        uses: list[GpuUse] = []
-        for index, (handle, name) in enumerate(zip(self._handles, self._names, strict=True)):
-            memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
-            rates = self._nvml.nvmlDeviceGetUtilizationRates(handle)
-            uses.append(GpuUse(index, name, float(rates.gpu), int(memory.used), int(memory.total)))
-        return uses
+    def busiest(self) -> float | None:
+        """Use of the busiest of them, in percent; None if there are none."""
+        uses = (self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in self._handles)
+        return max(map(float, uses), default=None)
 
 
 def _cpu_times() -> tuple[float, float]:
@@ -127,8 +104,3 @@ def _cpu_times() -> tuple[float, float]:
     # Linux counts a guest's time as the user's, too.
     total_s = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
     return total_s - times["idle"] - times.get("iowait", 0.0), total_s
-
-
-def _text(name: str | bytes) -> str:
-    """Older versions of NVIDIA's library gave bytes."""
-    return name.decode(errors="replace") if isinstance(name, bytes) else name

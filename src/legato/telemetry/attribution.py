@@ -74,7 +74,10 @@ class _ReadChunk:
 
 
 class Attribution:
-    """Takes the engine's calls in their order, and says what each request waited for."""
+    """Takes the engine's calls in their order, and says what each request waited for.
+
+    Requests go by the engine's numbers; instants are seconds of the engine's clock.
+    """
 
     def __init__(self) -> None:
         self._all = _Sums()
@@ -85,34 +88,18 @@ class Attribution:
         self._last_end_s: float | None = None
 
     def admit(self, request: int, name: str, at_s: float) -> None:
-        """A request has KV cells from now on.
-
-        Args:
-            request: The engine's number of it.
-            name: What others' blame calls it.
-            at_s: When.
-        """
+        """A request has KV cells from now on; `name` is what others' blame calls it."""
         if self._last_end_s is None:
             self._last_end_s = at_s
         self._accounts[request] = _Account(name, at_s, self._sums_at(at_s))
 
     def pause(self, request: int, at_s: float) -> None:
-        """A request gave its KV cells up before its first token: until `resume` it waits in the queue, for nobody.
-
-        Args:
-            request: The engine's number of it.
-            at_s: When.
-        """
+        """A request gave its KV cells up before its first token: until `resume` it waits in the queue, for nobody."""
         if account := self._accounts.get(request):
             account.paused = at_s, self._sums_at(at_s)
 
     def resume(self, request: int, at_s: float) -> None:
-        """A paused request has KV cells again.
-
-        Args:
-            request: The engine's number of it.
-            at_s: When.
-        """
+        """A paused request has KV cells again."""
         account = self._accounts.get(request)
         if account is None or account.paused is None:
             return
@@ -145,14 +132,11 @@ class Attribution:
             self._charge_chunks(call, call.took_s - decode_s)
 
     def stretch(self, request: int, until_s: float) -> Stretch | None:
-        """What a request waited for since its admission, or since the last time this was asked.
+        """What a request waited for since its admission, or since this was asked last; None if it is unknown here.
 
         Args:
-            request: The engine's number of it.
+            request: Which one.
             until_s: The end of the latest call.
-
-        Returns:
-            None if the request is unknown here.
         """
         account = self._accounts.get(request)
         if account is None:
@@ -193,12 +177,7 @@ class Attribution:
 
     def _charge_decodes(self, call: Call, decode_s: float) -> None:
         answers = len(call.decoded)
-        if answers == 1:
-            own_s = decode_s
-        elif self._alone_s is None:
-            own_s = decode_s / answers
-        else:
-            own_s = min(decode_s, self._alone_s)
+        own_s = decode_s / answers if answers == 1 or self._alone_s is None else min(decode_s, self._alone_s)
         for request in call.decoded:
             if account := self._accounts.get(request):
                 account.own.decode_s += own_s

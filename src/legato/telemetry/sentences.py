@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from legato.core.causes import CAUSES, Blame, Cause, CauseTimes, merged
 from legato.core.timings import Stall, Timings
@@ -53,8 +54,8 @@ def sentences(record: RequestRecord, times: Breakdown) -> list[str]:
         _beside(record, times),
         _cached(record),
         _reread(record),
-        _prefill_pace(record.timings, times),
-        _decode_pace(record.timings, times),
+        _pace("prefill", record.timings, times),
+        _pace("decode", record.timings, times),
         _background(record, times),
         _engine(times),
         _stalls(record),
@@ -189,30 +190,22 @@ def _reread(record: RequestRecord) -> str:
     )
 
 
-def _prefill_pace(timings: Timings, times: Breakdown) -> str:
-    parts = timings.prefill_parts
-    if parts is None or timings.prefill_tokens == 0:
+def _pace(phase: Literal["prefill", "decode"], timings: Timings, times: Breakdown) -> str:
+    """What a phase took without others' work, and what that added; or that nobody slowed it."""
+    if phase == "prefill":
+        parts, phase_ms, tokens = timings.prefill_parts, timings.prefill_ms, timings.prefill_tokens
+        what, undisturbed, own = "prompt", "read at full speed", parts.own_prefill_ms if parts else 0.0
+    else:
+        parts, phase_ms, tokens = timings.decode_parts, timings.decode_ms, timings.decode_tokens - 1
+        what, undisturbed, own = "answer", "written at its own pace", parts.own_decode_ms if parts else 0.0
+    if parts is None or tokens < 1:
         return ""
-    if others := _others(parts, timings.prefill_ms):
-        return f"Its prompt alone took {_alone(timings.prefill_tokens, parts.own_prefill_ms)}; {others}."
-    if _worth_a_word("prefill", times) and parts.own_prefill_ms >= 0.9 * timings.prefill_ms:
-        return "Its prompt was read at full speed: nobody slowed it."
+    if others := _others(parts, phase_ms):
+        alone = f" ({rate(tokens * 1000 / own)})" if own >= 1 else ""
+        return f"Its {what} alone took {duration(own)}{alone}; {others}."
+    if _worth_a_word(phase, times) and own >= 0.9 * phase_ms:
+        return f"Its {what} was {undisturbed}: nobody slowed it."
     return ""
-
-
-def _decode_pace(timings: Timings, times: Breakdown) -> str:
-    parts = timings.decode_parts
-    if parts is None or timings.decode_tokens < 2:
-        return ""
-    if others := _others(parts, timings.decode_ms):
-        return f"Its answer alone took {_alone(timings.decode_tokens - 1, parts.own_decode_ms)}; {others}."
-    if _worth_a_word("decode", times) and parts.own_decode_ms >= 0.9 * timings.decode_ms:
-        return "Its answer was written at its own pace: nobody slowed it."
-    return ""
-
-
-def _alone(tokens: int, ms: float) -> str:
-    return duration(ms) + (f" ({rate(tokens * 1000 / ms)})" if ms >= 1 else "")
 
 
 def _others(parts: CauseTimes, phase_ms: float) -> str:
