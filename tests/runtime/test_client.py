@@ -269,7 +269,7 @@ def test_the_highest_target_that_was_possible_is_told_with_how_many_wrote(worker
         worker.tell(Report(engine.now_s, raised=[(1, 0.14), (99, 1.0)]))
         worker.tell(Report(engine.now_s, raised=[(1, 0.12)]))
         assert mine.timeline.raised_gap_target_s == 0.12
-        assert other.timeline.raised_gap_target_s is None
+        assert other.timeline.raised_gap_target_s == 0
         engine.now_s += 0.1
         engine.decode(mine, took_s=0.03)
         timings = engine.end(mine)

@@ -120,16 +120,10 @@ class History:
         text: str | None = None,
         slower_than_ms: float | None = None,
     ) -> Page:
-        """A part of the list, newest first. Conditions add up.
+        """`limit` records of the list, newest first, from the `next` of the page before on, or from the newest.
 
-        Args:
-            before: The `next` of the page before; None for the newest.
-            limit: Records of the page.
-            client: Only those of this API key.
-            model: Only those of this model.
-            end: Only those that ended so.
-            text: Only those whose id begins so.
-            slower_than_ms: Only those that took longer than this, from arrival to end.
+        Conditions add up: records of this client, of this model, that ended so, whose id begins with `text`, and that
+        took longer than this from arrival to end.
         """
         filters = history_file.filters_of(client, model, end, text, slower_than_ms)
         rows = self._read(lambda file: history_file.select(file, filters, before, limit + 1))

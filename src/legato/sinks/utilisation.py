@@ -75,11 +75,7 @@ class NvidiaGpus:
 
     @classmethod
     def find(cls, load: Callable[[], Any] = lambda: importlib.import_module("pynvml")) -> NvidiaGpus | None:
-        """The GPUs of this machine; None, and a line in the log, if they cannot be asked.
-
-        Args:
-            load: Gives the module.
-        """
+        """The GPUs of this machine; None, and a line in the log, if the module that `load` gives cannot be asked."""
         try:
             nvml = load()
         except ImportError:

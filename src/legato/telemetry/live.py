@@ -22,14 +22,9 @@ DEPTHS = 4
 
 
 def live_request(origin: Origin, timeline: Timeline, now_s: float, *, loading: bool, ahead: int) -> LiveRequest:
-    """Describe a request that is running or waiting.
+    """Describe a request that is running, or waiting behind `ahead` others, at an instant of the monotonic clock.
 
-    Args:
-        origin: Who asked for what.
-        timeline: Its instants so far.
-        now_s: The present, on the monotonic clock.
-        loading: No model is ready at present.
-        ahead: Requests before it in the queue, if it waits.
+    While it waits, `loading` says whether that is because no model is ready.
     """
     times = timeline.token_times_s
     latest = times[-LATEST_TOKENS:]

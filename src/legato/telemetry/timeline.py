@@ -48,10 +48,10 @@ class Timeline:
     """The answer ended."""
     gap_target_s: float = 0.1
     """Longest gap that its reader should see."""
-    raised_gap_target_s: float | None = None
-    """What is possible at present, where the target is not because one step takes longer; None where it is."""
-    highest_gap_target_s: float | None = None
-    """The highest that it was raised to."""
+    raised_gap_target_s: float = 0.0
+    """What is possible at present, where the target is not because one step takes longer; 0 where it is."""
+    highest_gap_target_s: float = 0.0
+    """The highest that it was raised to; 0 where it never was."""
     raised_at_answers: int = 0
     """Answers that were being written when it was raised to that."""
     preemptions: int = 0
@@ -109,7 +109,7 @@ class Timeline:
     @property
     def stall_from_s(self) -> float:
         """A gap longer than this is a stall: the target, or what is possible instead."""
-        return max(self.gap_target_s, self.raised_gap_target_s or 0.0)
+        return max(self.gap_target_s, self.raised_gap_target_s)
 
     def admit(self, at_s: float) -> None:
         """It was given KV cells, for the first time or again."""
@@ -159,9 +159,9 @@ class Timeline:
             possible_s: Target that can be kept from now on, s; 0 if its own can.
             answers: Answers that are being written.
         """
-        self.raised_gap_target_s = possible_s or None
+        self.raised_gap_target_s = possible_s
         self._gap_allowed_s = max(self._gap_allowed_s, possible_s)
-        if possible_s > (self.highest_gap_target_s or 0.0):
+        if possible_s > self.highest_gap_target_s:
             self.highest_gap_target_s = possible_s
             self.raised_at_answers = answers
 
@@ -173,11 +173,10 @@ class Timeline:
             stretch: What the engine did for it since the token before, or since admission; None if that is unknown.
         """
         gap_s = left_s - self.token_times_s[-1] if self.token_times_s else None
-        allowed_s, self._gap_allowed_s = max(self.gap_target_s, self._gap_allowed_s), self.raised_gap_target_s or 0.0
+        allowed_s, self._gap_allowed_s = max(self.gap_target_s, self._gap_allowed_s), self.raised_gap_target_s
         self.token_times_s.append(left_s)
         self._reads_again = False
-        if gap_s is not None and gap_s > self.longest_gap_s:
-            self.longest_gap_s = gap_s
+        self.longest_gap_s = max(self.longest_gap_s, gap_s or 0.0)
         if stretch is None:
             return
         delivery_s = left_s - stretch.until_s
@@ -210,13 +209,13 @@ class Timeline:
 
     def timings(self) -> Timings:
         """The measures of an ended request. What never came counts as lasting until the end."""
-        ended = self.ended_s if self.ended_s is not None else self._latest()
+        latest = max([self.arrived_s, self.admitted_s or self.arrived_s, *self.token_times_s[-1:]])
+        ended = latest if self.ended_s is None else self.ended_s
         admitted = ended if self.admitted_s is None else min(max(self.admitted_s, self.arrived_s), ended)
         first = min(max(self.token_times_s[0], admitted), ended) if self.token_times_s else ended
         load = min(self.load_s, admitted - self.arrived_s)
         requeued = min(self._requeued_until(first), first - admitted)
-        highest_s = self.highest_gap_target_s or 0.0
-        raised = highest_s > self.gap_target_s
+        raised = self.highest_gap_target_s > self.gap_target_s
         prefill_tokens = self.prompt_tokens - self.cached_tokens if self.admitted_s is not None else 0
         tokens = len(self.token_times_s)
         gaps = sorted(b - a for a, b in pairwise(self.token_times_s))
@@ -244,7 +243,7 @@ class Timeline:
             stalls=self.stall_count,
             stalled_ms=milliseconds(self.stalled_s),
             gap_target_ms=milliseconds(self.gap_target_s),
-            raised_gap_target_ms=milliseconds(highest_s) if raised else None,
+            raised_gap_target_ms=milliseconds(self.highest_gap_target_s) if raised else None,
             raised_at_answers=self.raised_at_answers if raised else 0,
             preemptions=self.preemptions,
         )
@@ -253,6 +252,3 @@ class Timeline:
         """How long it had waited for KV cells again at an instant before its first token, s."""
         waits_s = max(0.0, at_s - self._preempted_s) if self._preempted_s is not None and self._requeued else 0.0
         return self.requeued_s + waits_s
-
-    def _latest(self) -> float:
-        return max([self.arrived_s, self.admitted_s or self.arrived_s, *self.token_times_s[-1:]])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from legato.core.causes import CAUSES, Blame, Cause
+from legato.core.causes import Blame, Cause
 from legato.telemetry.advice import ADVICE, Advice, advice
-from legato.telemetry.breakdown import Breakdown, RequestPhase, breakdown
+from legato.telemetry.breakdown import RequestPhase, breakdown
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.sentences import sentences
 
@@ -44,17 +44,13 @@ def verdict(record: RequestRecord) -> Verdict:
     times = breakdown(record)
     advised = advice(record, times)
     ms = times.phases_ms[times.dominant]
+    longest_first = sorted(times.causes_ms.items(), key=lambda cause_and_ms: -cause_and_ms[1])
     return Verdict(
         dominant=times.dominant,
         share=times.share(ms),
         ms=ms,
-        causes=_causes(times),
+        causes=[CauseShare(cause, took_ms, times.share(took_ms)) for cause, took_ms in longest_first if took_ms > 0],
         blamed=times.blamed,
         advice=advised,
         sentences=[*sentences(record, times), *(ADVICE[code] for code in advised)],
     )
-
-
-def _causes(times: Breakdown) -> list[CauseShare]:
-    found = [(cause, times.causes_ms[cause]) for cause in CAUSES if times.causes_ms[cause] > 0]
-    return [CauseShare(cause, ms, times.share(ms)) for cause, ms in sorted(found, key=lambda pair: -pair[1])]
