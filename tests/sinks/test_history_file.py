@@ -23,8 +23,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legato.sinks import history_file
 from legato.sinks.history import History
-from legato.sinks.history_file import pack, unpack
+from legato.sinks.history_file import UnusableFileError, pack, unpack
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.verdict import verdict
 from tests.sinks.histories import filled, opened, some_records
@@ -358,4 +359,18 @@ def test_it_is_read_while_it_is_written(path: Path) -> None:
     assert history.flush()
     assert history.problem is None
     assert len(history.page(limit=9000).records) + history.dropped == 5000
+    history.close()
+
+
+def test_a_new_file_that_is_damaged_at_once_turns_it_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(_path: Path) -> sqlite3.Connection:
+        raise UnusableFileError("is damaged")
+
+    monkeypatch.setattr(history_file, "prepared", damaged)
+    path.parent.mkdir()
+    path.write_bytes(b"in the way")
+    history = opened(path)
+    assert not history.is_on
+    assert history.problem is not None
+    assert "no longer kept" in history.problem
     history.close()

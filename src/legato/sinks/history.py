@@ -76,7 +76,7 @@ class History:
         self._thread = threading.Thread(target=self._write_all, name="history", daemon=True)
         try:
             self._open().close()
-        except (sqlite3.Error, OSError) as error:
+        except (UnusableFileError, sqlite3.Error, OSError) as error:
             self._turn_off(error)
         else:
             self._thread.start()
