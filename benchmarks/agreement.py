@@ -15,7 +15,7 @@ from legato.bench.results import Measured
 from legato.bench.runner import connect_all, run_bench
 from legato.bench.scenarios import Crowd
 from legato.models import default_store
-from legato.telemetry.timeline import percentile
+from legato.telemetry.figures import percentile
 
 ALLOWED_MS = 5.0
 ALLOWED_SHARE = 0.02

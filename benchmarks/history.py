@@ -38,14 +38,14 @@ def measure(rows: int) -> list[Figure]:
     """Times of pages in every way of asking, of writing, and the file's size."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "history.sqlite"
-        history = History.open(path, max_age_s=None, max_bytes=None)
+        history = History(path, max_age_s=None, max_bytes=None)
         begun = time.perf_counter()
         fill(history, rows)
         history.close()
         took_us = (time.perf_counter() - begun) / rows * 1e6
         size = path.stat().st_size / 2**20
         begun = time.perf_counter()
-        history = History.open(path, max_age_s=None, max_bytes=None)
+        history = History(path, max_age_s=None, max_bytes=None)
         open_ms = (time.perf_counter() - begun) * 1000
         figures = [_figure(what, page, "< 50") for what, page in pages(history, rows)]
         figures.append(_figure("one whole record", lambda: history.get(_id(rows // 3))))

@@ -33,7 +33,7 @@ from legato.models import default_store
 from legato.scheduling.adaptive import Adaptive
 from legato.scheduling.costs import Coefficients, CostModel
 from legato.scheduling.sequence import Sequence as Request
-from legato.telemetry.timeline import percentile
+from legato.telemetry.figures import percentile
 from legato.worker.sizing import default_threads
 
 TARGET_S = 0.1

@@ -29,11 +29,11 @@ from legato.cli.explain import bar, chunks_summary, explain_command, explanation
 from legato.cli.plain_text import plain
 from legato.cli.requests import requests_command, requests_table
 from legato.cli.top import Snapshot, _quit_typed, lanes_table, picture, progress, top_command
-from legato.core.causes import Blame, Parts
+from legato.core.causes import Blame, CauseTimes
 from legato.core.timings import ChunkRead, Stall, Timings
 from legato.errors import LegatoError
 from legato.telemetry.record import LiveRequest, RequestRecord
-from legato.telemetry.summary import Summary
+from legato.telemetry.summary import RequestSummary
 from legato.telemetry.verdict import verdict
 from tests.support.ports import free_port
 
@@ -56,8 +56,8 @@ TIMINGS = Timings(
     itl_p95_ms=40.0,
     itl_max_ms=2100.0,
     total_ms=10_000.0,
-    prefill_parts=Parts(own_prefill_ms=5800.0, engine_ms=100.0, delivery_ms=-3.0),
-    decode_parts=Parts(own_decode_ms=1500.0, others_prefill_ms=2500.0, blamed=[Blame("other", 512, 2500.0)]),
+    prefill_parts=CauseTimes(own_prefill_ms=5800.0, engine_ms=100.0, delivery_ms=-3.0),
+    decode_parts=CauseTimes(own_decode_ms=1500.0, others_prefill_ms=2500.0, blamed=[Blame("other", 512, 2500.0)]),
     stalls=3,
     stalled_ms=2500.0,
 )
@@ -72,7 +72,9 @@ RECORD = RequestRecord(
     prompt_tokens=5000,
     timings=TIMINGS,
     stalls=[
-        Stall(7000.0, 2100.0, "others_prefill", Parts(others_prefill_ms=2100.0, blamed=[Blame("other", 512, 2000)]))
+        Stall(
+            7000.0, 2100.0, "others_prefill", CauseTimes(others_prefill_ms=2100.0, blamed=[Blame("other", 512, 2000)])
+        )
     ],
     chunks=[ChunkRead(100.0, 500.0, 188, 512), ChunkRead(600.0, 700.0, 700, 300), ChunkRead(1300.0, 600.0, 1000, 512)],
 )
@@ -105,8 +107,8 @@ STATUS = Status(
 )
 
 
-def a_summary(**changes: Any) -> Summary:
-    summary = Summary(
+def a_summary(**changes: Any) -> RequestSummary:
+    summary = RequestSummary(
         id="chatcmpl-abc",
         arrived_at=1_700_000_000.0,
         endpoint="chat",

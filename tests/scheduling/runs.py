@@ -13,7 +13,7 @@ from legato.scheduling.costs import Coefficients, CostModel
 from legato.scheduling.plan import Chunk, Plan
 from legato.scheduling.scheduler import Scheduler
 from legato.scheduling.sequence import Phase
-from legato.simulate import ModelledEngine, NothingRemembered, Simulation, VirtualClock
+from legato.simulate import ModelledEngine, Simulation, VirtualClock
 
 CELLS = 480
 """Of each slot: a little less than the longest prompt that the tests send."""
@@ -180,23 +180,23 @@ class Run:
     ) -> None:
         self.chunk = chunk
         self.gap_target_s = gap_target_s
-        store = NothingRemembered(slots, CELLS)
-        self.pool = store.lender
         self.simulation = Simulation(
             policy=policy,
             costs=COSTS,
             believed=believed,
+            sequences=slots,
+            cells_per_sequence=CELLS,
             step_tokens=STEP_TOKENS,
             chunk=chunk,
             gap_target_s=gap_target_s,
             background_wait_s=background_wait_s,
             interruptible=interruptible,
             joined_calls=not by_parts,
-            make_kv=lambda _clock, _costs: store,
             make_engine=lambda clock, answer_tokens: WatchedEngine(
                 clock, answer_tokens, lambda: self.scheduler, slowness, gains, not by_parts
             ),
         )
+        self.pool = self.simulation.kv.lender
         assert isinstance(self.simulation.engine, WatchedEngine)
         self.engine = self.simulation.engine
         self.scheduler: Scheduler[Request] = self.simulation.loop.scheduler

@@ -80,7 +80,8 @@ def test_finished_answers_are_as_long_as_the_model_and_the_limits_say(run: Run) 
 @given(all_runs)
 def test_prompts_that_can_never_fit_are_refused_and_no_others(run: Run) -> None:
     for i, wish in run.arrived.items():
-        assert (run.ends[i] == ["failed"]) == (wish.prompt_tokens >= CELLS)
+        if run.ends[i] != ["cancelled"]:  # whoever goes away at once is not told
+            assert (run.ends[i] == ["failed"]) == (wish.prompt_tokens >= CELLS)
 
 
 @unhurried

@@ -14,8 +14,8 @@ from legato.scheduling.plan import Chunk, Outcome, Plan
 from legato.scheduling.policies import Chunked, Policy, Whole, make_policy
 from legato.scheduling.scheduler import PATIENCE, Scheduler
 from legato.scheduling.sequence import Phase, Sequence
-from legato.simulate.cells import FirstFree
 from tests.scheduling.runs import COSTS
+from tests.support.lender import FirstFree
 
 CELLS = 1000
 GAP_TARGET_S = 0.1

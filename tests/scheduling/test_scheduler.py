@@ -11,7 +11,7 @@ from legato.scheduling.plan import Chunk, Outcome, Plan
 from legato.scheduling.policies import Chunked, Whole
 from legato.scheduling.scheduler import NeverFitsError, Released, Scheduler
 from legato.scheduling.sequence import Phase, Sequence
-from legato.simulate.cells import FirstFree
+from tests.support.lender import FirstFree
 
 CELLS = 100
 

@@ -12,7 +12,7 @@ import pytest
 
 from legato.client.client import EngineClient
 from legato.client.request_stream import RequestStream
-from legato.core.calls import Call, Chunk
+from legato.core.calls import Call, PrefillChunk
 from legato.core.origin import Origin
 from legato.core.sampling import SamplingParameters
 from legato.server import broadcast
@@ -34,7 +34,7 @@ def made() -> tuple[Broadcast, Service]:
 def call(service: Service) -> None:
     """The engine has made a call."""
     now_s = time.monotonic()
-    service.recorder.call(Call(now_s - 0.01, now_s, [], [Chunk(1, 0, 16)]))
+    service.recorder.call(Call(now_s - 0.01, now_s, [], [PrefillChunk(1, 0, 16)]))
 
 
 def end(service: Service, name: str) -> None:

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from legato.client.client import EngineClient
 from legato.client.status import Ready
-from legato.core.cache import CacheEntry, CacheState
+from legato.core.cache import CacheEntry, CacheFigures
 from legato.server.app import create_app
 from legato.server.run import engine_settings
 from legato.server.service import Service
@@ -53,9 +53,9 @@ class FakeWorker:
         self._engine.cache.take(CacheReply(command.number, is_found, list(self.entries), self._state()))
         self.entries = [e for e in self.entries if e.id != self.gives_up]
 
-    def _state(self) -> CacheState:
+    def _state(self) -> CacheFigures:
         there = {place: [e for e in self.entries if place in e.places] for place in ("live", "memory", "disk")}
-        return CacheState(
+        return CacheFigures(
             parked_tokens=sum(e.tokens for e in there["live"]),
             memory_bytes=sum(e.bytes for e in there["memory"]),
             memory_budget=10_000,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from legato.core.causes import Blame, Parts
+from legato.core.causes import Blame, CauseTimes
 from legato.core.origin import EndReason
 from legato.core.timings import ChunkRead, Stall
 from legato.telemetry.record import RequestRecord
@@ -63,5 +63,7 @@ def request_record(
 
 def stall(gap_ms: float = 300.0, at_ms: float = 110.0) -> Stall:
     """A gap in which another request's prompt was read."""
-    parts = Parts(own_decode_ms=20.0, others_prefill_ms=gap_ms - 20, blamed=[Blame("chatcmpl-9", 512, gap_ms - 20)])
+    parts = CauseTimes(
+        own_decode_ms=20.0, others_prefill_ms=gap_ms - 20, blamed=[Blame("chatcmpl-9", 512, gap_ms - 20)]
+    )
     return Stall(at_ms=at_ms, gap_ms=gap_ms, cause="others_prefill", parts=parts)

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.core.calls import Call, Chunk
+from legato.core.calls import Call, PrefillChunk
 from legato.core.causes import CAUSES, Cause
 from legato.telemetry.attribution import Attribution, Stretch
-from legato.telemetry.timeline import stall_cause
 
 ANA, BEN, CAI = 1, 2, 3
 NAMES = {ANA: "ana", BEN: "ben", CAI: "cai"}
@@ -34,12 +33,12 @@ class Engine:
         self._call(took_s, list(requests), [])
 
     def read(self, request: int, tokens: int = 64, took_s: float = CHUNK_S, start: int = 0) -> None:
-        self._call(took_s, [], [Chunk(request, start, tokens)])
+        self._call(took_s, [], [PrefillChunk(request, start, tokens)])
 
-    def joined(self, decoded: list[int], chunks: list[Chunk], took_s: float) -> None:
+    def joined(self, decoded: list[int], chunks: list[PrefillChunk], took_s: float) -> None:
         self._call(took_s, decoded, chunks)
 
-    def _call(self, took_s: float, decoded: list[int], chunks: list[Chunk]) -> None:
+    def _call(self, took_s: float, decoded: list[int], chunks: list[PrefillChunk]) -> None:
         begun_s = self.now_s + LOOP_S
         self.now_s = begun_s + took_s
         self.attribution.call(Call(begun_s, self.now_s, decoded, chunks))
@@ -51,12 +50,11 @@ class Engine:
 
 
 def whole(stretch: Stretch) -> float:
-    parts = stretch.parts()
-    return sum(parts.of(cause) for cause in CAUSES) / 1000
+    return stretch.causes.total_ms / 1000
 
 
 def cause_of(stretch: Stretch) -> Cause:
-    return stall_cause(stretch.parts())
+    return stretch.causes.largest
 
 
 def test_an_answer_alone_waits_for_its_own_decode() -> None:
@@ -65,8 +63,8 @@ def test_an_answer_alone_waits_for_its_own_decode() -> None:
     engine.stretch(ANA)
     engine.decode(ANA)
     stretch = engine.stretch(ANA)
-    assert stretch.own_decode_s == pytest.approx(DECODE_S)
-    assert stretch.engine_s == pytest.approx(LOOP_S)
+    assert stretch.causes.own_decode_ms == pytest.approx(DECODE_S * 1000)
+    assert stretch.causes.engine_ms == pytest.approx(LOOP_S * 1000)
     assert whole(stretch) == pytest.approx(DECODE_S + LOOP_S, abs=1e-5)
 
 
@@ -77,9 +75,9 @@ def test_a_chunk_of_another_prompt_is_charged_to_it_by_name() -> None:
     engine.read(BEN, tokens=64)
     engine.decode(ANA)
     stretch = engine.stretch(ANA)
-    assert stretch.others_prefill_s == pytest.approx(CHUNK_S)
-    assert [(blame.request, blame.tokens) for blame in stretch.blamed] == [("ben", 64)]
-    assert stretch.blamed[0].ms == pytest.approx(CHUNK_S * 1000)
+    assert stretch.causes.others_prefill_ms == pytest.approx(CHUNK_S * 1000)
+    assert [(blame.request, blame.tokens) for blame in stretch.causes.blamed] == [("ben", 64)]
+    assert stretch.causes.blamed[0].ms == pytest.approx(CHUNK_S * 1000)
     assert cause_of(stretch) == "others_prefill"
 
 
@@ -89,7 +87,7 @@ def test_what_came_before_the_gap_is_not_blamed() -> None:
     engine.decode(ANA)
     engine.stretch(ANA)
     engine.decode(ANA)
-    assert engine.stretch(ANA).blamed == ()
+    assert engine.stretch(ANA).causes.blamed == []
 
 
 def test_two_prompts_share_the_blame_by_what_they_took() -> None:
@@ -100,8 +98,8 @@ def test_two_prompts_share_the_blame_by_what_they_took() -> None:
     engine.read(CAI, tokens=32, took_s=0.3)
     engine.decode(ANA)
     stretch = engine.stretch(ANA)
-    assert [(blame.request, blame.tokens) for blame in stretch.blamed] == [("cai", 32), ("ben", 64)]
-    assert sum(blame.ms for blame in stretch.blamed) == pytest.approx(stretch.others_prefill_s * 1000)
+    assert [(blame.request, blame.tokens) for blame in stretch.causes.blamed] == [("cai", 32), ("ben", 64)]
+    assert sum(blame.ms for blame in stretch.causes.blamed) == pytest.approx(stretch.causes.others_prefill_ms)
 
 
 def test_of_two_prompts_each_waits_for_its_own_and_for_the_other() -> None:
@@ -110,9 +108,9 @@ def test_of_two_prompts_each_waits_for_its_own_and_for_the_other() -> None:
         engine.read(BEN, took_s=0.1)
         engine.read(CAI, took_s=0.2)
     stretch = engine.stretch(BEN)
-    assert stretch.own_prefill_s == pytest.approx(0.3)
-    assert stretch.others_prefill_s == pytest.approx(0.6)
-    assert [blame.request for blame in stretch.blamed] == ["cai"]
+    assert stretch.causes.own_prefill_ms == pytest.approx(0.3 * 1000)
+    assert stretch.causes.others_prefill_ms == pytest.approx(0.6 * 1000)
+    assert [blame.request for blame in stretch.causes.blamed] == ["cai"]
 
 
 def test_in_a_full_batch_the_longer_call_is_the_others() -> None:
@@ -122,25 +120,25 @@ def test_in_a_full_batch_the_longer_call_is_the_others() -> None:
     engine.stretch(ANA)
     engine.decode(ANA, BEN, CAI, took_s=0.2)
     stretch = engine.stretch(ANA)
-    assert stretch.own_decode_s == pytest.approx(DECODE_S)
-    assert stretch.others_decode_s == pytest.approx(0.2 - DECODE_S)
+    assert stretch.causes.own_decode_ms == pytest.approx(DECODE_S * 1000)
+    assert stretch.causes.others_decode_ms == pytest.approx((0.2 - DECODE_S) * 1000)
     assert cause_of(stretch) == "others_decode"
 
 
 def test_a_batch_that_nobody_was_seen_without_is_shared_evenly() -> None:
     engine = Engine(ANA, BEN)
     engine.decode(ANA, BEN, took_s=0.2)
-    assert engine.stretch(ANA).own_decode_s == pytest.approx(0.1)
+    assert engine.stretch(ANA).causes.own_decode_ms == pytest.approx(100)
 
 
 def test_a_call_that_decodes_and_reads_is_split() -> None:
     engine = Engine(ANA, BEN)
     engine.decode(ANA)
     engine.stretch(ANA)
-    engine.joined([ANA], [Chunk(BEN, 0, 512)], took_s=0.5)
+    engine.joined([ANA], [PrefillChunk(BEN, 0, 512)], took_s=0.5)
     stretch = engine.stretch(ANA)
-    assert stretch.own_decode_s == pytest.approx(DECODE_S)
-    assert stretch.others_prefill_s == pytest.approx(0.5 - DECODE_S)
+    assert stretch.causes.own_decode_ms == pytest.approx(DECODE_S * 1000)
+    assert stretch.causes.others_prefill_ms == pytest.approx((0.5 - DECODE_S) * 1000)
 
 
 def test_while_a_prompt_is_read_others_answers_slow_it() -> None:
@@ -148,15 +146,16 @@ def test_while_a_prompt_is_read_others_answers_slow_it() -> None:
     engine.read(BEN)
     engine.decode(ANA)
     stretch = engine.stretch(BEN)
-    assert (stretch.own_prefill_s, stretch.others_decode_s) == (pytest.approx(CHUNK_S), pytest.approx(DECODE_S))
+    assert stretch.causes.own_prefill_ms == pytest.approx(CHUNK_S * 1000)
+    assert stretch.causes.others_decode_ms == pytest.approx(DECODE_S * 1000)
 
 
 def test_a_slow_client_is_delivery() -> None:
     engine = Engine(ANA)
     engine.decode(ANA)
-    parts = engine.stretch(ANA).parts(delivery_s=0.4)
+    parts = engine.stretch(ANA).delivered(0.4)
     assert parts.delivery_ms == pytest.approx(400)
-    assert stall_cause(parts) == "delivery"
+    assert parts.largest == "delivery"
 
 
 @pytest.mark.parametrize(("decode_s", "cause"), [(0.4, "own_decode"), (0.2, "others_prefill")])
@@ -208,19 +207,13 @@ def test_the_parts_of_any_stretch_add_up_to_it(
     since = dict.fromkeys((ANA, BEN, CAI), engine.now_s)
     for number, (took_s, decoded, chunks) in enumerate(made):
         if decoded or chunks:
-            engine.joined(decoded, [Chunk(request, 0, tokens) for request, tokens in chunks], took_s)
+            engine.joined(decoded, [PrefillChunk(request, 0, tokens) for request, tokens in chunks], took_s)
         for request in (ANA, BEN, CAI) if number in asked_after or number == len(made) - 1 else ():
             stretch = engine.stretch(request)
-            parts = (
-                stretch.own_decode_s,
-                stretch.others_decode_s,
-                stretch.own_prefill_s,
-                stretch.others_prefill_s,
-                stretch.engine_s,
-            )
-            assert all(part >= 0 for part in parts)
-            assert sum(parts) == pytest.approx(engine.now_s - since[request], abs=1e-6)
-            assert sum(blame.ms for blame in stretch.blamed) == pytest.approx(stretch.others_prefill_s * 1000, abs=1e-3)
+            causes = stretch.causes
+            assert all(causes.of(cause) >= 0 for cause in CAUSES)
+            assert whole(stretch) == pytest.approx(engine.now_s - since[request], abs=1e-6)
+            assert sum(blame.ms for blame in causes.blamed) == pytest.approx(causes.others_prefill_ms, abs=1e-3)
             since[request] = engine.now_s
 
 
@@ -243,11 +236,11 @@ def test_what_goes_on_while_a_prompt_waits_again_is_charged_to_nobody() -> None:
     engine.read(BEN)
     stretch = engine.stretch(BEN)
     assert whole(stretch) == pytest.approx(engine.now_s - begun_s - (resumed_s - paused_s), abs=1e-5)
-    assert stretch.own_prefill_s == pytest.approx(2 * CHUNK_S)
-    assert stretch.others_decode_s == pytest.approx(DECODE_S)
-    assert stretch.others_prefill_s == pytest.approx(CHUNK_S)
-    assert [(blame.request, blame.tokens) for blame in stretch.blamed] == [("ana", 7)]
-    assert sum(blame.ms for blame in stretch.blamed) == pytest.approx(CHUNK_S * 1000)
+    assert stretch.causes.own_prefill_ms == pytest.approx(2 * CHUNK_S * 1000)
+    assert stretch.causes.others_decode_ms == pytest.approx(DECODE_S * 1000)
+    assert stretch.causes.others_prefill_ms == pytest.approx(CHUNK_S * 1000)
+    assert [(blame.request, blame.tokens) for blame in stretch.causes.blamed] == [("ana", 7)]
+    assert sum(blame.ms for blame in stretch.causes.blamed) == pytest.approx(CHUNK_S * 1000)
 
 
 def test_an_idle_wait_for_cells_is_charged_to_nobody_either() -> None:

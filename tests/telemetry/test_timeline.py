@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.core.calls import Call, Chunk
+from legato.core.calls import Call, PrefillChunk
+from legato.core.causes import CauseTimes
 from legato.core.timings import Timings
 from legato.telemetry.attribution import Stretch
 from legato.telemetry.timeline import LONGEST_STALLS, Timeline
@@ -180,9 +181,9 @@ def test_gaps_are_in_order(timeline: Timeline) -> None:
 # Causes
 
 
-def stretch(until_s: float, **parts: float) -> Stretch:
-    zero = dict.fromkeys(("own_decode_s", "others_decode_s", "own_prefill_s", "others_prefill_s", "engine_s"), 0.0)
-    return Stretch(until_s, **(zero | parts))
+def stretch(until_s: float, **causes_s: float) -> Stretch:
+    """Causes in seconds, such as `own_decode_s`."""
+    return Stretch(until_s, CauseTimes(**{f"{name[:-2]}_ms": value * 1000 for name, value in causes_s.items()}))
 
 
 def test_a_gap_beyond_the_target_is_a_stall_with_its_cause() -> None:
@@ -227,7 +228,7 @@ def test_only_the_longest_stalls_are_kept_and_all_are_counted() -> None:
 
 def test_a_chunk_of_a_shared_call_takes_its_share() -> None:
     timeline = Timeline(100.0)
-    timeline.add_chunk(Call(100.5, 100.9, [], [Chunk(1, 0, 30), Chunk(2, 0, 10)]), 0, 30)
+    timeline.add_chunk(Call(100.5, 100.9, [], [PrefillChunk(1, 0, 30), PrefillChunk(2, 0, 10)]), 0, 30)
     (chunk,) = timeline.chunks
     assert (chunk.at_ms, chunk.took_ms, chunk.tokens) == (pytest.approx(500), pytest.approx(300), 30)
 
@@ -304,14 +305,14 @@ def test_what_is_read_is_lost_with_the_cells_and_read_again() -> None:
     timeline = Timeline(0.0, prompt_tokens=100, cached_tokens=5)
     assert timeline.read_tokens == 5
     timeline.admit(0.0)
-    timeline.add_chunk(Call(0.0, 0.1, [], [Chunk(1, 5, 60)]), 5, 60)
+    timeline.add_chunk(Call(0.0, 0.1, [], [PrefillChunk(1, 5, 60)]), 5, 60)
     assert timeline.read_tokens == 65
     timeline.preempt(1.0, answering=False)
     assert timeline.read_tokens == 0
     assert timeline.latest_chunks == []
     timeline.admit(2.0)
     assert timeline.read_tokens == 0
-    timeline.add_chunk(Call(2.0, 2.1, [], [Chunk(1, 0, 80)]), 0, 80)
+    timeline.add_chunk(Call(2.0, 2.1, [], [PrefillChunk(1, 0, 80)]), 0, 80)
     assert timeline.read_tokens == 80
     assert [chunk.tokens for chunk in timeline.latest_chunks] == [80]
     timeline.add_token(3.0, None)
@@ -319,7 +320,7 @@ def test_what_is_read_is_lost_with_the_cells_and_read_again() -> None:
     timeline.preempt(4.0, answering=True)
     timeline.admit(5.0)
     # The answer so far is read again too.
-    timeline.add_chunk(Call(5.0, 5.1, [], [Chunk(1, 0, 101)]), 0, 101)
+    timeline.add_chunk(Call(5.0, 5.1, [], [PrefillChunk(1, 0, 101)]), 0, 101)
     assert timeline.read_tokens == 100
     assert len(timeline.chunks) == 3
 

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.core.causes import CAUSES, Blame, Parts
+from legato.core.causes import CAUSES, Blame, CauseTimes
 from legato.core.timings import ChunkRead, Stall, Timings
 from legato.telemetry.advice import ADVICE
 from legato.telemetry.breakdown import PHASES
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.verdict import Verdict, verdict
-from legato.telemetry.wording import count, duration, listed, rate, share_of
 
 QUICK = Timings(
     load_ms=0.0,
@@ -81,7 +80,7 @@ def test_a_long_prompt_read_at_full_speed() -> None:
             prefill_tokens_per_second=815.0,
             decode_ms=200.0,
             decode_tokens_per_second=31.0,
-            prefill_parts=Parts(own_prefill_ms=5880.0, engine_ms=20.0),
+            prefill_parts=CauseTimes(own_prefill_ms=5880.0, engine_ms=20.0),
         )
     )
     assert found.sentences == [
@@ -115,7 +114,7 @@ def test_a_queue_behind_nobody_is_no_reason_for_more_at_once() -> None:
 
 
 def test_a_prompt_slowed_by_others_says_by_whom_and_by_how_much() -> None:
-    parts = Parts(
+    parts = CauseTimes(
         own_prefill_ms=1000.0,
         others_prefill_ms=3000.0,
         others_decode_ms=500.0,
@@ -137,7 +136,7 @@ def test_what_was_cached_is_said() -> None:
             prefill_ms=3000.0,
             prefill_tokens=1000,
             cached_tokens=3000,
-            prefill_parts=Parts(own_prefill_ms=3000.0),
+            prefill_parts=CauseTimes(own_prefill_ms=3000.0),
         )
     )
     assert "3,000 of 4,000 prompt tokens were remembered." in found.sentences
@@ -150,7 +149,7 @@ def test_writing_at_its_own_pace() -> None:
             decode_ms=8000.0,
             decode_tokens=250,
             decode_tokens_per_second=31.1,
-            decode_parts=Parts(own_decode_ms=7900.0, engine_ms=100.0),
+            decode_parts=CauseTimes(own_decode_ms=7900.0, engine_ms=100.0),
         )
     )
     assert found.dominant == "decode"
@@ -166,7 +165,7 @@ def test_writing_slowed_by_other_answers() -> None:
         a_record(
             decode_ms=8000.0,
             decode_tokens=101,
-            decode_parts=Parts(own_decode_ms=2000.0, others_decode_ms=6000.0),
+            decode_parts=CauseTimes(own_decode_ms=2000.0, others_decode_ms=6000.0),
         )
     )
     assert (
@@ -176,25 +175,27 @@ def test_writing_slowed_by_other_answers() -> None:
 
 
 def stall(cause: Any, gap_ms: float, *blamed: Blame, at_ms: float = 3400.0) -> Stall:
-    parts = Parts(**{f"{cause}_ms": gap_ms}, blamed=list(blamed))
+    parts = CauseTimes(**{f"{cause}_ms": gap_ms}, blamed=list(blamed))
     return Stall(at_ms, gap_ms, cause, parts)
 
 
 def test_a_stall_is_told_by_its_parts_whatever_its_cause_is_called() -> None:
-    parts = Parts(own_decode_ms=900.0, others_prefill_ms=11_800.0, engine_ms=3.0, blamed=[Blame("x", 64, 11_800.0)])
+    parts = CauseTimes(
+        own_decode_ms=900.0, others_prefill_ms=11_800.0, engine_ms=3.0, blamed=[Blame("x", 64, 11_800.0)]
+    )
     found = verdict(a_record(stalls=1, stalled_ms=12_703.0, stall_list=[Stall(5.0, 12_703.0, "own_decode", parts)]))
     assert "11.8 s for others' prompts (64 tokens of x)." in words(found)
     assert found.advice == ["smaller_chunk"]
 
 
 def test_the_parts_of_a_stall_are_told_longest_first() -> None:
-    parts = Parts(own_decode_ms=300.0, others_decode_ms=700.0)
+    parts = CauseTimes(own_decode_ms=300.0, others_decode_ms=700.0)
     found = verdict(a_record(stalls=1, stalled_ms=1000.0, stall_list=[Stall(5.0, 1000.0, "others_decode", parts)]))
     assert "700 ms for other answers' tokens and 300 ms for its own next token." in words(found)
 
 
 def test_a_stall_without_parts_has_its_cause() -> None:
-    found = verdict(a_record(stalls=1, stalled_ms=1000.0, stall_list=[Stall(5.0, 1000.0, "delivery", Parts())]))
+    found = verdict(a_record(stalls=1, stalled_ms=1000.0, stall_list=[Stall(5.0, 1000.0, "delivery", CauseTimes())]))
     assert "after its arrival: for delivery to the client." in words(found)
 
 
@@ -249,8 +250,8 @@ def test_a_slow_client() -> None:
         a_record(
             decode_ms=6000.0,
             decode_tokens=50,
-            prefill_parts=Parts(own_prefill_ms=30.0, delivery_ms=-10.0),
-            decode_parts=Parts(own_decode_ms=1000.0, delivery_ms=5000.0),
+            prefill_parts=CauseTimes(own_prefill_ms=30.0, delivery_ms=-10.0),
+            decode_parts=CauseTimes(own_decode_ms=1000.0, delivery_ms=5000.0),
         )
     )
     assert (found.dominant, found.ms) == ("delivery", 5000.0)
@@ -260,13 +261,13 @@ def test_a_slow_client() -> None:
 
 
 def test_a_delay_that_was_made_good_is_none() -> None:
-    found = verdict(a_record(decode_parts=Parts(own_decode_ms=60.0, delivery_ms=-30.0)))
+    found = verdict(a_record(decode_parts=CauseTimes(own_decode_ms=60.0, delivery_ms=-30.0)))
     assert found.dominant == "decode"
     assert all(cause.ms > 0 for cause in found.causes)
 
 
 def test_the_engine_between_calls() -> None:
-    found = verdict(a_record(decode_ms=1000.0, decode_parts=Parts(own_decode_ms=500.0, engine_ms=500.0)))
+    found = verdict(a_record(decode_ms=1000.0, decode_parts=CauseTimes(own_decode_ms=500.0, engine_ms=500.0)))
     assert "500 ms went into the engine's own work between the model's calls." in found.sentences
 
 
@@ -283,14 +284,14 @@ def test_background_work_that_waited_says_so() -> None:
 
 
 def test_background_work_that_was_slowed_says_so() -> None:
-    slowed = Parts(own_decode_ms=100.0, others_prefill_ms=900.0)
+    slowed = CauseTimes(own_decode_ms=100.0, others_prefill_ms=900.0)
     found = verdict(a_record(service_tier="flex", decode_ms=1000.0, decode_parts=slowed))
     assert WAITED in found.sentences
     assert found.advice == ["default_tier"]
 
 
 def test_background_work_that_nobody_held_up_says_nothing() -> None:
-    alone = Parts(own_decode_ms=8000.0)
+    alone = CauseTimes(own_decode_ms=8000.0)
     found = verdict(a_record(service_tier="flex", decode_ms=8000.0, decode_parts=alone))
     assert "background" not in words(found)
     assert "default_tier" not in found.advice
@@ -342,13 +343,14 @@ def test_a_cancelled_answer() -> None:
 
 
 def test_a_prompt_that_was_read_in_part() -> None:
+    chunks = [ChunkRead(0.0, 100.0, 0, 512), ChunkRead(100.0, 100.0, 512, 512)]
     record = a_record(end="cancelled", prefill_ms=3000.0, prefill_tokens=2000, **NO_TOKEN)
-    record.chunks = [ChunkRead(0.0, 100.0, 0, 512), ChunkRead(100.0, 100.0, 512, 512)]
+    record = msgspec.structs.replace(record, chunks=chunks)
     assert "reading 1,024 of the prompt's 2,000 tokens" in verdict(record).sentences[1]
 
 
 def test_a_short_prompt_that_takes_long_is_the_models_slowness() -> None:
-    slow = {"prefill_ms": 5000.0, "prefill_parts": Parts(own_prefill_ms=5000.0)}
+    slow = {"prefill_ms": 5000.0, "prefill_parts": CauseTimes(own_prefill_ms=5000.0)}
     assert verdict(a_record(prefill_tokens=37, **slow)).advice == ["smaller_model"]
     assert verdict(a_record(prefill_tokens=370, **slow)).advice == ["shorter_prompt"]
 
@@ -376,7 +378,7 @@ def test_no_time_at_all() -> None:
 
 
 def test_a_quick_answer_needs_no_advice() -> None:
-    parts = {"prefill_parts": Parts(own_prefill_ms=20.0), "decode_parts": Parts(own_decode_ms=30.0)}
+    parts = {"prefill_parts": CauseTimes(own_prefill_ms=20.0), "decode_parts": CauseTimes(own_decode_ms=30.0)}
     assert verdict(a_record(**parts)).advice == []
 
 
@@ -388,7 +390,7 @@ def test_without_recorded_parts_nobody_is_blamed() -> None:
 
 
 def test_more_and_fewer_at_once_exclude_each_other() -> None:
-    slowed = Parts(own_decode_ms=1000.0, others_decode_ms=6000.0)
+    slowed = CauseTimes(own_decode_ms=1000.0, others_decode_ms=6000.0)
     found = verdict(a_record(queue_ms=5000.0, behind=("a",), decode_ms=7000.0, decode_parts=slowed))
     assert "fewer_at_once" in found.advice
     assert "more_at_once" not in found.advice
@@ -399,7 +401,7 @@ counts = st.integers(0, 10**6)
 # Names and errors may hold anything; here not the words that are looked for below.
 names = st.text(alphabet="xyz", min_size=1, max_size=12)
 blames = st.lists(st.builds(Blame, names, counts, times), max_size=4)
-some_parts = st.builds(Parts, times, times, times, times, times, st.floats(-1e6, 1e7), blames)
+some_parts = st.builds(CauseTimes, times, times, times, times, times, st.floats(-1e6, 1e7), blames)
 some_timings = st.builds(
     Timings,
     **dict.fromkeys(("load_ms", "queue_ms", "prefill_ms", "decode_ms", "total_ms", "stalled_ms"), times),
@@ -459,32 +461,3 @@ def test_a_record_is_left_as_it_was(record: RequestRecord) -> None:
     before = msgspec.json.encode(record)
     verdict(record)
     assert msgspec.json.encode(record) == before
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (-3, "0 ms"),
-        (0.01, "0 ms"),
-        (4.21, "4.2 ms"),
-        (9.96, "10 ms"),
-        (312.4, "312 ms"),
-        (999.6, "1.0 s"),
-        (5900, "5.9 s"),
-        (99_960, "1 min 40 s"),
-        (3_599_700, "1 h 0 min"),
-        (3_900_000, "1 h 5 min"),
-    ],
-)
-def test_durations(ms: float, text: str) -> None:
-    assert duration(ms) == text
-
-
-def test_other_figures() -> None:
-    assert share_of(5900, 6100) == "5.9 of 6.1 s"
-    assert share_of(812, 6100) == "812 ms of 6.1 s"
-    assert share_of(6100, 6101) == "All 6.1 s"
-    assert share_of(120_000, 180_000) == "2 min 0 s of 3 min 0 s"
-    assert (count(1, "token"), count(4812, "token")) == ("1 token", "4,812 tokens")
-    assert (rate(3.44), rate(815.4), rate(12_345)) == ("3.4 tokens/s", "815 tokens/s", "12,345 tokens/s")
-    assert [listed("a"), listed("ab"), listed("abcde")] == ["a", "a and b", "a, b, c and 2 more"]

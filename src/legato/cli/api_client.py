@@ -14,7 +14,7 @@ from legato.cli.background_server import Address
 from legato.cli.plain_text import plain
 from legato.errors import LegatoError
 from legato.telemetry.record import LiveRequest, RequestRecord
-from legato.telemetry.summary import Summary
+from legato.telemetry.summary import RequestSummary
 from legato.telemetry.verdict import Verdict
 
 TIMEOUT_S = 10.0
@@ -26,7 +26,7 @@ class Listing(msgspec.Struct):
     """Running and ended requests, newest first."""
 
     running: list[LiveRequest]
-    requests: list[Summary]
+    requests: list[RequestSummary]
     next: str | None = None
     """Where the next page begins."""
 

@@ -17,7 +17,7 @@ from legato.cli.views import ApiKey, Json, Url, local_time, print_view
 from legato.core.causes import CAUSES
 from legato.core.timings import ChunkRead, Stall
 from legato.errors import LegatoError
-from legato.telemetry.breakdown import PHASES, Phase, split
+from legato.telemetry.breakdown import PHASES, RequestPhase, breakdown
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.sentences import CAUSE_WORDS, stall_words
 from legato.telemetry.wording import count, duration, listed
@@ -26,7 +26,7 @@ BAR_CELLS = 30
 LISTED_STALLS = 8
 SEARCHED = 100
 """Ended requests among which the beginning of an id is looked for."""
-PHASE_NAMES: dict[Phase, str] = {
+PHASE_NAMES: dict[RequestPhase, str] = {
     "load": "loading",
     "queue": "waiting",
     "prefill": "reading",
@@ -105,7 +105,7 @@ def _title(record: RequestRecord) -> Text:
 
 def phase_bars(record: RequestRecord) -> Table:
     """A bar for each phase; together they are as long as one whole bar."""
-    times = split(record)
+    times = breakdown(record)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)

@@ -27,7 +27,7 @@ from legato.cli.views import (
     print_view,
 )
 from legato.telemetry.record import LiveRequest
-from legato.telemetry.summary import Summary
+from legato.telemetry.summary import RequestSummary
 from legato.telemetry.wording import duration
 
 WHY_FROM = 170
@@ -44,7 +44,7 @@ class Column:
     shown_from: int
     """How wide the terminal must be for it."""
     running: Callable[[LiveRequest], str]
-    ended: Callable[[Summary], str]
+    ended: Callable[[RequestSummary], str]
 
 
 FIGURES = (
@@ -118,5 +118,5 @@ def requests_table(listing: Listing, *, width: int) -> Table:
     return table
 
 
-def _end(ended: Summary) -> Text:
+def _end(ended: RequestSummary) -> Text:
     return plain_text(ended.end, style="red" if ended.end == "failed" else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Chunk(msgspec.Struct, frozen=True, array_like=True):
+class PrefillChunk(msgspec.Struct, frozen=True, array_like=True):
     """Prompt tokens of one request that one call read."""
 
     request: int
@@ -23,7 +23,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     """After sampling."""
     decoded: list[int] = []
     """Requests that got their next token, by the engine's number."""
-    chunks: list[Chunk] = []
+    chunks: list[PrefillChunk] = []
     predicted_s: float | None = None
     """What the cost model expected it to take; None where nothing was predicted."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Literal, get_args
 
 import msgspec
 
@@ -18,14 +19,7 @@ engine: the engine's loop between calls: planning, sampling, messages.
 delivery: from the engine to the network: the server's process, or a client that reads slowly.
 """
 
-CAUSES: tuple[Cause, ...] = (
-    "own_decode",
-    "others_decode",
-    "own_prefill",
-    "others_prefill",
-    "engine",
-    "delivery",
-)
+CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 
 class Blame(msgspec.Struct, frozen=True):
@@ -38,7 +32,7 @@ class Blame(msgspec.Struct, frozen=True):
     ms: float
 
 
-class Parts(msgspec.Struct):
+class CauseTimes(msgspec.Struct):
     """Where a stretch of time went, by cause, in ms; the parts add up to the stretch. See `Cause`."""
 
     own_decode_ms: float = 0.0
@@ -61,24 +55,40 @@ class Parts(msgspec.Struct):
         """All parts together."""
         return sum(self.of(cause) for cause in CAUSES)
 
+    @property
+    def largest(self) -> Cause:
+        """The cause that took longest, the earlier of equals."""
+        return max(CAUSES, key=self.of)
 
-class PartsSum:
-    """Parts of many stretches, added up as they come."""
+
+class CauseTimesSum:
+    """Cause times of many stretches, added up as they come."""
 
     def __init__(self) -> None:
         self._ms = dict.fromkeys(CAUSES, 0.0)
-        self._blamed: dict[str, tuple[int, float]] = {}
+        self._blamed: dict[str, Blame] = {}
 
-    def add(self, parts: Parts) -> None:
+    def add(self, parts: CauseTimes) -> None:
         """Add those of one more stretch."""
         for cause in CAUSES:
             self._ms[cause] += parts.of(cause)
-        for blame in parts.blamed:
-            tokens, ms = self._blamed.get(blame.request, (0, 0.0))
-            self._blamed[blame.request] = tokens + blame.tokens, ms + blame.ms
+        _add_blame(self._blamed, parts.blamed)
 
-    def total(self) -> Parts:
-        """The sums so far."""
-        blamed = [Blame(request, tokens, round(ms, 3)) for request, (tokens, ms) in self._blamed.items()]
-        blamed.sort(key=lambda blame: blame.ms, reverse=True)
-        return Parts(**{f"{cause}_ms": round(ms, 3) for cause, ms in self._ms.items()}, blamed=blamed)
+    def total(self) -> CauseTimes:
+        """The sums so far, rounded to a microsecond."""
+        blamed = [Blame(blame.request, blame.tokens, round(blame.ms, 3)) for blame in merged(self._blamed.values())]
+        return CauseTimes(**{f"{cause}_ms": round(ms, 3) for cause, ms in self._ms.items()}, blamed=blamed)
+
+
+def merged(blamed: Iterable[Blame]) -> list[Blame]:
+    """One entry a request, longest first; a time below zero counts as none."""
+    sums: dict[str, Blame] = {}
+    _add_blame(sums, blamed)
+    return sorted(sums.values(), key=lambda blame: -blame.ms)
+
+
+def _add_blame(sums: dict[str, Blame], blamed: Iterable[Blame]) -> None:
+    nothing = Blame("", 0, 0.0)
+    for blame in blamed:
+        before = sums.get(blame.request, nothing)
+        sums[blame.request] = Blame(blame.request, before.tokens + blame.tokens, before.ms + max(0.0, blame.ms))

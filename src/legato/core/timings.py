@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from legato.core.causes import Cause, Parts
+from legato.core.causes import Cause, CauseTimes
 
 
 class Stall(msgspec.Struct, frozen=True):
@@ -17,7 +17,7 @@ class Stall(msgspec.Struct, frozen=True):
     gap_ms: float
     cause: Cause
     """The largest of the parts."""
-    parts: Parts
+    parts: CauseTimes
 
 
 class Reread(msgspec.Struct, frozen=True):
@@ -78,9 +78,9 @@ class Timings:
     """The longest gap."""
     total_ms: float
     """From arrival to the end of the answer."""
-    prefill_parts: Parts | None = None
+    prefill_parts: CauseTimes | None = None
     """Where `prefill_ms` went; the parts add up to it. Null while nothing was recorded, like the next one."""
-    decode_parts: Parts | None = None
+    decode_parts: CauseTimes | None = None
     """Where the gaps between tokens went, all together; the parts add up to them."""
     stalls: int = 0
     """Gaps longer than the gap target, or than what it was raised to at that time."""

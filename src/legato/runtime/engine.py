@@ -57,7 +57,7 @@ class CallResult:
         Args:
             predicted_s: What it was expected to take.
         """
-        chunks = [calls.Chunk(chunk.id, chunk.start, chunk.length) for chunk in self.part.chunks]
+        chunks = [calls.PrefillChunk(chunk.id, chunk.start, chunk.length) for chunk in self.part.chunks]
         return calls.Call(self.begun_s, self.ended_s, list(self.part.decodes), chunks, predicted_s)
 
 

@@ -10,8 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import Protocol
 
-from legato.core.calls import Call
-from legato.core.calls import Chunk as ChunkCall
+from legato.core.calls import Call, PrefillChunk
 from legato.core.clock import Clock
 from legato.scheduling.plan import Chunk
 
@@ -102,7 +101,7 @@ class OpenCall:
         return begun_s
 
     def _call(self, begun_s: float, now_s: float, tokens: int) -> Call:
-        part = ChunkCall(self.chunk.id, self.chunk.start + self.told_tokens, tokens - self.told_tokens)
+        part = PrefillChunk(self.chunk.id, self.chunk.start + self.told_tokens, tokens - self.told_tokens)
         self.told_tokens = tokens
         return Call(begun_s, now_s, [], [part])
 

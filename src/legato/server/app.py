@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,7 +28,7 @@ from legato.server.service import Service
 from legato.server.sessions import Sessions
 from legato.server.sse import ClientGoneError
 from legato.settings import Settings
-from legato.sinks.utilisation import NvidiaGpus, Utilisation
+from legato.sinks.utilisation import NvidiaGpus, UtilisationMonitor
 
 
 def create_app(settings: Settings, service: Service) -> FastAPI:
@@ -46,9 +45,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     app.state.clients = Clients.of(settings)
     key_ring = app.state.key_ring = KeyRing(settings.api_keys)
     sessions = app.state.sessions = Sessions()
-    app.state.utilisation = Utilisation(
-        lambda: [os.getpid(), *filter(None, [service.engine.worker_pid])], NvidiaGpus.find()
-    )
+    app.state.utilisation = UtilisationMonitor(NvidiaGpus.find())
     app.state.broadcast = Broadcast(service, app.state.utilisation)
     install_error_handlers(app)
 

@@ -15,9 +15,9 @@ from legato.client.status import Stopped
 from legato.server.recorder import running
 from legato.server.service import Service
 from legato.server.status import status_of, step_of
-from legato.sinks.utilisation import Utilisation
+from legato.sinks.utilisation import UtilisationMonitor
 from legato.telemetry.record import LiveRequest
-from legato.telemetry.summary import Summary
+from legato.telemetry.summary import RequestSummary
 
 TICK_S = 0.25
 """How often is looked for changes while somebody watches."""
@@ -41,7 +41,7 @@ class Broadcast:
         utilisation: How busy the machine is.
     """
 
-    def __init__(self, service: Service, utilisation: Utilisation) -> None:
+    def __init__(self, service: Service, utilisation: UtilisationMonitor) -> None:
         self._service = service
         self._utilisation = utilisation
         self._id = secrets.token_hex(8)
@@ -83,7 +83,7 @@ class Broadcast:
         told = [one for one in known if one[0] <= self._last_step and one[1].ended_s > since_s]
         steps = [step_of(number, call, recorder) for number, call in told]
         untold = recorder.ended_count - self._ended
-        ended = [Summary.of(record) for record in islice(recorder.latest(), untold, untold + FIRST_ENDED)]
+        ended = [RequestSummary.of(record) for record in islice(recorder.latest(), untold, untold + FIRST_ENDED)]
         return [
             _event("hello", hello | {"server": self._id, "now": recorder.calendar(time.monotonic())}),
             _event("status", self._status),
@@ -149,7 +149,7 @@ class Broadcast:
             events.append(_event("steps", {"steps": steps}))
         if (new := recorder.ended_count - self._ended) > 0:
             self._ended = recorder.ended_count
-            ended = [Summary.of(record) for record in islice(recorder.latest(), min(new, FIRST_ENDED))]
+            ended = [RequestSummary.of(record) for record in islice(recorder.latest(), min(new, FIRST_ENDED))]
             events.append(_event("ended", {"requests": ended[::-1]}))
         return events
 

@@ -109,7 +109,7 @@ def _open_history(settings: Settings) -> History | None:
     if settings.no_telemetry or settings.history == "off":
         return None
     path = Path(settings.history) if settings.history else platformdirs.user_state_path("legato") / "history.sqlite"
-    return History.open(path, max_age_s=settings.history_days * DAY_S, max_bytes=int(settings.history_mib * 2**20))
+    return History(path, max_age_s=settings.history_days * DAY_S, max_bytes=int(settings.history_mib * 2**20))
 
 
 def listen(settings: Settings) -> socket.socket:

@@ -40,7 +40,7 @@ from legato.server.recorder import Recorder
 from legato.server.rereading import Rereading
 from legato.server.tuned_settings import CostKeeper
 from legato.sinks.history import History
-from legato.sinks.metrics import Live, Metrics, Planning, Remembered
+from legato.sinks.metrics import Live, Metrics, Planning
 from legato.sinks.spans import SpanExporter
 from legato.wire.messages import EngineSettings, ModelInfo
 
@@ -102,7 +102,7 @@ class Service:
             processes=self._processes,
             build={"version": __version__},
             planning=self._planning,
-            remembered=self._remembered,
+            remembered=lambda: self.engine.cache.figures,
         )
         self.recorder = Recorder(name, metrics, history, spans)
         """What is known of requests and calls."""
@@ -238,17 +238,6 @@ class Service:
     def _planning(self) -> Planning:
         settings = self.engine.settings
         return Planning(settings.policy, settings.gap_target_s)
-
-    def _remembered(self) -> Remembered | None:
-        cache = self.engine.cache.figures
-        if cache is None:
-            return None
-        return Remembered(
-            bytes={"memory": cache.memory_bytes, "disk": cache.disk_bytes},
-            budgets={"memory": cache.memory_budget, "disk": cache.disk_budget},
-            entries={"memory": cache.memory_entries, "disk": cache.disk_entries},
-            parked_tokens=cache.parked_tokens,
-        )
 
     def _processes(self) -> dict[str, int]:
         worker = self.engine.worker_pid

@@ -10,13 +10,13 @@ from legato.client.status import Loading, Ready
 from legato.core.calls import Call
 from legato.server.recorder import Recorder, running
 from legato.server.service import Service
-from legato.sinks.utilisation import Sample, Utilisation
+from legato.sinks.utilisation import UtilisationMonitor
 
 RECENT_S = 5.0
 """What "now" means for rates."""
 
 
-async def status_of(service: Service, utilisation: Utilisation) -> dict[str, Any]:
+async def status_of(service: Service, utilisation: UtilisationMonitor) -> dict[str, Any]:
     """The server at a glance.
 
     Args:
@@ -44,7 +44,7 @@ async def status_of(service: Service, utilisation: Utilisation) -> dict[str, Any
         "cache": _cache_of(service),
         "decode_tokens_per_second": _rate(sum(len(call.decoded) for call in calls)),
         "prefill_tokens_per_second": _rate(sum(chunk.tokens for call in calls for chunk in call.chunks)),
-        "utilisation": _percents(await asyncio.to_thread(utilisation.sample)),
+        "utilisation": await asyncio.to_thread(utilisation.sample),
         "history_problem": service.recorder.history.problem if service.recorder.history else None,
     }
 
@@ -79,15 +79,6 @@ def _cache_of(service: Service) -> dict[str, Any] | None:
     disk = {"bytes": cache.disk_bytes, "budget_bytes": cache.disk_budget, "entries": cache.disk_entries}
     tiers = {"live": {"tokens": cache.parked_tokens}, "memory": memory, "disk": disk}
     return {"scope": service.engine.settings.cache_scope, "has_disk": cache.has_disk, "tiers": tiers}
-
-
-def _percents(sample: Sample) -> dict[str, float | None]:
-    busiest = max((gpu.utilisation_percent for gpu in sample.gpus or []), default=None)
-    return {
-        "cpu_percent": sample.cpu_percent,
-        "memory_percent": round(100 * sample.memory_used_bytes / sample.memory_total_bytes, 1),
-        "gpu_percent": busiest,
-    }
 
 
 def _rate(tokens: int) -> float:

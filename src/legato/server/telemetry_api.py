@@ -17,7 +17,7 @@ from legato.server.service import Service
 from legato.server.status import status_of, step_of
 from legato.sinks.history import History
 from legato.telemetry.record import RequestRecord
-from legato.telemetry.summary import Cursor, Page, Summary
+from legato.telemetry.summary import Cursor, Page, RequestSummary
 from legato.telemetry.verdict import verdict
 
 router = APIRouter()
@@ -137,7 +137,7 @@ def _page_of_memory(
             and (slower_than_ms is None or record.timings.total_ms > slower_than_ms)
         )
 
-    return Page([Summary.of(record) for record in recorder.latest() if wanted(record)][:limit], None)
+    return Page([RequestSummary.of(record) for record in recorder.latest() if wanted(record)][:limit], None)
 
 
 def _cursor(text: str | None) -> Cursor | None:

@@ -6,7 +6,7 @@ cells are modelled. `Simulation` puts them together; its parts can be used apart
 
 from __future__ import annotations
 
-from legato.simulate.cells import ModelledCells, NothingRemembered
+from legato.simulate.cells import ModelledCells
 from legato.simulate.clock import VirtualClock
 from legato.simulate.disk import ModelledDisk
 from legato.simulate.engine import ModelledEngine
@@ -18,7 +18,6 @@ __all__ = [
     "ModelledCells",
     "ModelledDisk",
     "ModelledEngine",
-    "NothingRemembered",
     "SimulatedMailbox",
     "Simulation",
     "VirtualClock",

@@ -1,4 +1,4 @@
-"""KV cells without a model, and a store of KV state that remembers nothing.
+"""KV cells without a model.
 
 Whatever real cells would not do, or would do without a word and wrongly, is an `AssertionError` here.
 """
@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
 
 import numpy as np
 
-from legato.core.cache import CacheAction, CacheEntry, CacheFigures, Restored
 from legato.core.engine_errors import EngineError
 from legato.core.tokens import KvState, Tokens
-from legato.kv.sources import Lease, Restore
-from legato.runtime.request import Request
 
 HEADER = struct.Struct("<8sII")
 """Of a saved state: what it is, how many tokens it has, and their checksum. The tokens follow, int32 each."""
@@ -124,102 +120,3 @@ class ModelledCells:
     def _of(self, sequence: int) -> list[int]:
         assert 0 <= sequence < self.sequences, f"there is no sequence {sequence}"
         return self._cells[sequence]
-
-
-class FirstFree:
-    """Lends KV sequences without a thought for what is in them: the lowest free number.
-
-    Args:
-        sequences: How many there are.
-        cells_per_sequence: KV cells of each, in tokens.
-    """
-
-    def __init__(self, sequences: int, cells_per_sequence: int) -> None:
-        self.sequences = sequences
-        self.cells_per_sequence = cells_per_sequence
-        self._free = set(range(sequences))
-
-    @property
-    def free(self) -> int:
-        """Sequences that nobody holds."""
-        return len(self._free)
-
-    def acquire(self, holder: object, now_s: float) -> Lease | None:
-        """Lend a sequence, or None if all are lent."""
-        if not self._free:
-            return None
-        slot = min(self._free)
-        self._free.remove(slot)
-        return Lease(slot)
-
-    def release(self, slot: int) -> None:
-        """Take a sequence back."""
-        assert slot not in self._free, f"sequence {slot} was not lent"
-        self._free.add(slot)
-
-
-class NothingRemembered:
-    """A store of KV state (`legato.runtime.kv_store.KvStore`) where every prompt is prefilled from its first token on.
-
-    Args:
-        sequences: How many there are.
-        cells_per_sequence: KV cells of each, in tokens.
-    """
-
-    remembers = False
-
-    def __init__(self, sequences: int, cells_per_sequence: int) -> None:
-        self.lender = FirstFree(sequences, cells_per_sequence)
-
-    def begin(self, request: Request, lease: Lease, now_s: float) -> Restored | Restore | None:
-        """From its first token on."""
-        return None
-
-    def between_steps(self, held_back: Iterable[Request], now_s: float) -> list[tuple[int, Restore | None]]:
-        """Nobody waits for anything."""
-        return []
-
-    def restore(self, request: Request, slot: int, now_s: float) -> Restored | Restore:
-        """Nothing comes from anywhere."""
-        return Restored(request.id, 0, "memory", 0.0, 0.0)
-
-    def let_go(self, request: Request) -> None:
-        """It waits for nothing."""
-
-    def released(self, request: Request, slot: int, computed_tokens: int, now_s: float) -> None:
-        """What is in its cells is forgotten."""
-
-    def keep(self, request: Request, state: KvState) -> None:
-        """So is what was there."""
-
-    def use_time(self, room_s: float) -> bool:
-        """There is nothing to do."""
-        return False
-
-    def use_idle_time(self) -> bool:
-        """Nor is there anything to wait for."""
-        return False
-
-    def act(self, action: CacheAction, entry_name: str | None) -> bool:
-        """There are no entries."""
-        return entry_name is None
-
-    def set_budgets(self, memory_bytes: int | None, disk_bytes: int | None) -> None:
-        """Nothing takes no room."""
-
-    @property
-    def listing(self) -> list[CacheEntry]:
-        """Nothing is remembered."""
-        return []
-
-    @property
-    def figures(self) -> CacheFigures:
-        """Zeros."""
-        return CacheFigures(0, 0, 0, 0, 0, 0, 0)
-
-    def figures_if_changed(self) -> CacheFigures | None:
-        """They never change."""
-        return None
-
-    def close(self) -> None:
-        """There is nothing to keep."""

@@ -10,10 +10,11 @@ import numpy as np
 from legato.core.choices import PolicyName
 from legato.core.sampling import SamplingParameters
 from legato.core.tokens import Tokens
+from legato.kv.manager import KvManager, Limits
 from legato.runtime.kv_store import KvStore
 from legato.runtime.loop import EngineLoop, LoopLimits
 from legato.scheduling.costs import Coefficients, CostModel
-from legato.simulate.cells import NothingRemembered
+from legato.simulate.cells import ModelledCells
 from legato.simulate.clock import VirtualClock
 from legato.simulate.engine import ModelledEngine
 from legato.simulate.mailbox import NobodyLeftError, SimulatedMailbox
@@ -120,9 +121,11 @@ class Simulation:
             )
         else:
             self.engine = make_engine(self.clock, self._answer_tokens)
-        self.kv: KvStore = (
-            NothingRemembered(sequences, cells_per_sequence) if make_kv is None else make_kv(self.clock, believes)
-        )
+        if make_kv is None:
+            cells, nothing = ModelledCells(sequences, cells_per_sequence), Limits(0, 0, scope="off")
+            self.kv: KvStore = KvManager(cells, self.clock, believes, bytes_per_token=0.0, limits=nothing, store=None)
+        else:
+            self.kv = make_kv(self.clock, believes)
         self.loop = EngineLoop(
             clock=self.clock,
             mailbox=self.mailbox,

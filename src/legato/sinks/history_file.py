@@ -1,11 +1,14 @@
-"""The SQLite file of the history: its tables, how it is opened, asked and pruned. All of it blocks."""
+"""The SQLite file of the history: its tables, how it is opened, written, asked and pruned. All of it blocks."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +16,36 @@ import msgspec
 import numpy as np
 
 from legato.telemetry.record import RequestRecord
-from legato.telemetry.summary import Cursor, Summary
+from legato.telemetry.summary import Cursor, RequestSummary
 
 VERSION = 2
 """Version of the file's tables, and of the records in it. A file of another version is set aside.
 
-A field may be added to `RequestRecord` without a new one, if it has a default.
+The list's columns are the fields of `RequestSummary`: other fields are another version. A field may be added to
+`RequestRecord` without a new one, if it has a default.
 """
-
-
 BATCH_ROWS = 200
 """Rows of one transaction at most, so that the write-ahead log stays small and a reader never waits long."""
+ROOM = 0.9
+"""Part of the size limit that pruning leaves in use, so that it has not to prune at every write."""
 LOG_PAGES = 256
 """Pages of the write-ahead log after which it is folded into the file: about 1 MiB."""
 RARE_ROWS = 5_000
 """A filter that lets no more rows through than this is rare: its rows are read and sorted, not looked for."""
 
-TABLES = """
+COLUMN_TYPES: dict[object, str] = {
+    str: "TEXT NOT NULL",
+    str | None: "TEXT",
+    int: "INTEGER NOT NULL",
+    float: "REAL NOT NULL",
+    float | None: "REAL",
+}
+FIELDS = msgspec.structs.fields(RequestSummary)
+COLUMNS = ", ".join(f'"{field.name}"' for field in FIELDS)
+INSERT_REQUEST = f"INSERT INTO requests ({COLUMNS}) VALUES ({', '.join('?' * len(FIELDS))})"
+TABLES = f"""
 CREATE TABLE requests (
-    number INTEGER PRIMARY KEY,
-    id TEXT NOT NULL,
-    arrived_at REAL NOT NULL,
-    client TEXT,
-    model TEXT NOT NULL,
-    endpoint TEXT NOT NULL,
-    "end" TEXT NOT NULL,
-    prompt_tokens INTEGER NOT NULL,
-    cached_tokens INTEGER NOT NULL,
-    answer_tokens INTEGER NOT NULL,
-    queue_ms REAL NOT NULL,
-    load_ms REAL NOT NULL,
-    prefill_ms REAL NOT NULL,
-    ttft_ms REAL,
-    decode_ms REAL NOT NULL,
-    total_ms REAL NOT NULL,
-    itl_max_ms REAL,
-    stalls INTEGER NOT NULL,
-    verdict TEXT NOT NULL
+    number INTEGER PRIMARY KEY, {", ".join(f'"{field.name}" {COLUMN_TYPES[field.type]}' for field in FIELDS)}
 );
 CREATE INDEX by_arrival ON requests (arrived_at);
 CREATE INDEX by_client ON requests (client, arrived_at);
@@ -60,9 +56,6 @@ CREATE INDEX by_total ON requests (total_ms);
 -- Apart from the rows that are listed, so that a list reads few pages of the file.
 CREATE TABLE records (number INTEGER PRIMARY KEY, packed BLOB NOT NULL);
 """
-
-COLUMNS = ", ".join(f'"{name}"' for name in Summary.__struct_fields__)
-INSERT_REQUEST = f"INSERT INTO requests ({COLUMNS}) VALUES ({', '.join('?' * len(Summary.__struct_fields__))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +73,24 @@ EVERYTHING = Filter("by_arrival", "1", (), in_order=True)
 
 
 class UnusableFileError(Exception):
-    """A whole file that is not this version's history; the text goes on after the file's name."""
+    """A file that is damaged, or not this version's history; the text goes on after the file's name."""
+
+
+@contextmanager
+def telling_damage() -> Iterator[None]:
+    """Tells a damaged file from other troubles, such as a full disk.
+
+    Raises:
+        UnusableFileError: What was done met damage.
+    """
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        # The low byte is the kind; the rest says more about it.
+        code = getattr(error, "sqlite_errorcode", 0)
+        if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise UnusableFileError("is damaged") from error
+        raise
 
 
 def pack(record: RequestRecord) -> bytes:
@@ -93,14 +103,14 @@ def pack(record: RequestRecord) -> bytes:
 def unpack(packed: bytes) -> RequestRecord:
     """The record that `pack` was given, with its tokens' instants rounded to a microsecond."""
     record, steps = msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[RequestRecord, list[int]])
-    record.token_ms = (np.cumsum(np.asarray(steps, dtype=np.int64)) / 1000).tolist()
-    return record
+    instants_ms: list[float] = (np.cumsum(np.asarray(steps, dtype=np.int64)) / 1000).tolist()
+    return msgspec.structs.replace(record, token_ms=instants_ms)
 
 
-def conditions_of(
+def filters_of(
     client: str | None, model: str | None, end: str | None, text: str | None, slower_than_ms: float | None
 ) -> list[Filter]:
-    """What a list is asked for, as conditions on its rows."""
+    """What a list is asked for."""
     found: list[Filter] = []
     for column, value in (("client", client), ("model", model), ("end", end)):
         if value is not None:
@@ -113,19 +123,30 @@ def conditions_of(
     return found
 
 
+def insert(file: sqlite3.Connection, record: RequestRecord) -> int:
+    """Add a record, in the transaction that is open or to a new one; how many bytes it takes, about."""
+    packed = pack(record)
+    row = file.execute(INSERT_REQUEST, msgspec.structs.astuple(RequestSummary.of(record)))
+    file.execute("INSERT INTO records VALUES (?, ?)", (row.lastrowid, packed))
+    return len(packed)
+
+
+def packed_record(file: sqlite3.Connection, id: str) -> list[Any]:  # noqa: A002 - what it is
+    """One row with what `pack` made of the latest record of that id, or none."""
+    latest = "SELECT max(number) FROM requests WHERE id = ?"
+    return file.execute(f"SELECT packed FROM records WHERE number = ({latest})", (id,)).fetchall()
+
+
 def select(file: sqlite3.Connection, filters: list[Filter], before: Cursor | None, limit: int) -> list[Any]:
-    """Rows with their number, from the index that has to look at the fewest."""
-    index = _best_index(file, filters)
-    conditions = [f.condition for f in filters]
-    values = [value for f in filters for value in f.values]
+    """Rows with their number, newest first, from the index that has to look at the fewest."""
+    wanted = [(f.condition, f.values) for f in filters]
     if before is not None:
-        conditions.append("(arrived_at, number) < (?, ?)")
-        values += [before.arrived_at, before.number]
-    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+        wanted.append(("(arrived_at, number) < (?, ?)", (before.arrived_at, before.number)))
     return file.execute(
-        f"SELECT number, {COLUMNS} FROM requests INDEXED BY {index} {where}"
+        f"SELECT number, {COLUMNS} FROM requests INDEXED BY {_best_index(file, filters)} "
+        f"WHERE {' AND '.join(condition for condition, _ in wanted) or '1'} "
         "ORDER BY arrived_at DESC, number DESC LIMIT ?",
-        (*values, limit),
+        (*chain.from_iterable(values for _, values in wanted), limit),
     ).fetchall()
 
 
@@ -138,30 +159,33 @@ def _best_index(file: sqlite3.Connection, filters: list[Filter]) -> str:
     return next((f for f in filters if f.in_order), EVERYTHING).index
 
 
-def _count(file: sqlite3.Connection, condition: Filter) -> int:
-    """Rows that a condition lets through, counted no further than to `RARE_ROWS`."""
-    count: int = file.execute(
-        f"SELECT count(*) FROM (SELECT 1 FROM requests INDEXED BY {condition.index} "
-        f"WHERE {condition.condition} LIMIT {RARE_ROWS})",
-        condition.values,
-    ).fetchone()[0]
-    return count
+def _count(file: sqlite3.Connection, wanted: Filter) -> int:
+    """Rows that a filter lets through, counted no further than to `RARE_ROWS`."""
+    rows = f"SELECT 1 FROM requests INDEXED BY {wanted.index} WHERE {wanted.condition} LIMIT {RARE_ROWS}"
+    return _number(file, f"SELECT count(*) FROM ({rows})", wanted.values)
+
+
+def _number(file: sqlite3.Connection, question: str, values: tuple[object, ...] = ()) -> int:
+    """The answer to a question that has one number as its answer."""
+    number: int = file.execute(question, values).fetchone()[0]
+    return number
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """The file, as it is."""
-    file = sqlite3.connect(path, timeout=5.0, check_same_thread=False)
+    file = sqlite3.connect(path, timeout=5.0)
     # Safe against a killed process; only a power cut may lose the latest records, never the file.
     file.execute("PRAGMA synchronous = NORMAL")
     return file
 
 
+@telling_damage()
 def prepared(path: Path) -> sqlite3.Connection:
     """The file with its tables.
 
     Raises:
-        UnusableFileError: It is something else.
-        sqlite3.Error: It is damaged, or cannot be written.
+        UnusableFileError: It is something else, or damaged.
+        sqlite3.Error: It cannot be written.
         OSError: It cannot be made.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -176,8 +200,8 @@ def prepared(path: Path) -> sqlite3.Connection:
 
 
 def _check_or_create(file: sqlite3.Connection) -> None:
-    version = file.execute("PRAGMA user_version").fetchone()[0]
-    empty = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+    version = _number(file, "PRAGMA user_version")
+    empty = _number(file, "SELECT count(*) FROM sqlite_schema") == 0
     if version > VERSION:
         raise UnusableFileError("was written by a newer Legato")
     if version != VERSION and not empty:
@@ -199,23 +223,36 @@ def _check_or_create(file: sqlite3.Connection) -> None:
     file.rollback()
 
 
-def is_damage(error: sqlite3.Error) -> bool:
-    """Whether an error says that the file is damaged, and not, say, that the disk is full."""
-    # The low byte is the kind; the rest says more about it.
-    code = getattr(error, "sqlite_errorcode", None)
-    return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-def free_name(path: Path) -> Path:
-    """A name beside a file's own to set it aside under."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
-        number += 1
+def set_aside(path: Path) -> Path:
+    """Give the file and its log another name beside its own, which is returned."""
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+    aside = next(name for name in names if not name.exists())
+    for suffix in ("", "-wal", "-shm"):
+        part = Path(f"{path}{suffix}")
+        if part.exists():
+            part.rename(f"{aside}{suffix}")
     return aside
 
 
-def delete_oldest(file: sqlite3.Connection, condition: str, values: tuple[object, ...]) -> int:
-    """Delete a small batch of the oldest rows that meet a condition; how many there were."""
+def prune(file: sqlite3.Connection, path: Path, *, oldest: float | None, max_bytes: int | None) -> None:
+    """Delete what arrived before `oldest` (Unix time, s), then the oldest until file and log fit in `max_bytes`."""
+    if oldest is not None:
+        while _delete_oldest(file, "arrived_at < ?", oldest):
+            pass
+    if max_bytes is None or _bytes_on_disk(path) <= max_bytes:
+        return
+    fold_log(file)
+    if _bytes_on_disk(path) <= max_bytes:
+        return
+    pragmas = "pragma_page_count, pragma_freelist_count, pragma_page_size"
+    used = f"SELECT (page_count - freelist_count) * page_size FROM {pragmas}"
+    while _number(file, used) > max_bytes * ROOM and _delete_oldest(file, "1"):
+        pass
+    fold_log(file)
+
+
+def _delete_oldest(file: sqlite3.Connection, condition: str, *values: object) -> int:
+    """Delete a small batch of the oldest rows that meet a condition, and shorten the file; how many there were."""
     with file:
         oldest = file.execute(
             f"SELECT number FROM requests INDEXED BY by_arrival WHERE {condition} "
@@ -224,25 +261,13 @@ def delete_oldest(file: sqlite3.Connection, condition: str, values: tuple[object
         ).fetchall()
         file.executemany("DELETE FROM records WHERE number = ?", oldest)
         file.executemany("DELETE FROM requests WHERE number = ?", oldest)
+    if oldest:
+        # As a script, because this statement gives back one page a step, and `execute` makes one step.
+        file.executescript("PRAGMA incremental_vacuum")
     return len(oldest)
 
 
-def give_back_pages(file: sqlite3.Connection) -> None:
-    """Shorten the file by the pages that deleting freed."""
-    # As a script, because this statement gives back one page a step, and `execute` makes one step.
-    file.executescript("PRAGMA incremental_vacuum")
-
-
-def bytes_in_use(file: sqlite3.Connection) -> int:
-    """Of the pages that hold something."""
-    pages, free, size = (
-        file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-    )
-    used: int = (pages - free) * size
-    return used
-
-
-def bytes_on_disk(path: Path) -> int:
+def _bytes_on_disk(path: Path) -> int:
     """Of the file and its write-ahead log."""
     return sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists())
 

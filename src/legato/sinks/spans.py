@@ -9,16 +9,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from legato.core.causes import CAUSES, Parts
+from legato.core.causes import CAUSES, CauseTimes
+from legato.core.timings import Timings
 from legato.errors import LegatoError
 from legato.telemetry.record import RequestRecord
 
 if TYPE_CHECKING:  # an optional extra: it may be missing
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import Span
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -29,15 +28,18 @@ CLOSE_S = 3.0
 
 Attributes = dict[str, str | int | float | list[str]]
 
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A stretch of a request, ms from its arrival."""
-
-    name: str
-    begin_ms: float
-    end_ms: float
-    attributes: Attributes
+SPANNED: dict[str, tuple[str, ...]] = {
+    "load": (),
+    "queue": (),
+    "prefill": ("prefill_tokens", "cached_tokens"),
+    "decode": ("decode_tokens",),
+}
+"""Phases that have a span, one after the other, and the fields of `Timings` that are told with each."""
+FIGURES = (
+    *("load_ms", "queue_ms", "prefill_ms", "decode_ms", "stalls", "stalled_ms", "itl_max_ms", "preemptions"),
+    *("gap_target_ms", "raised_gap_target_ms"),
+)
+"""Those that are told with the whole request."""
 
 
 class SpanExporter:
@@ -87,16 +89,21 @@ class SpanExporter:
         if record.end == "failed":
             whole.set_status(trace.StatusCode.ERROR, record.error)
         inside = trace.set_span_in_context(whole, context.Context())
-        for phase in phases(record):
-            part = self._tracer.start_span(
-                phase.name,
-                context=inside,
-                attributes=phase.attributes,
-                start_time=_instant_ns(record, phase.begin_ms),
-            )
-            if phase.name == "decode":
-                _add_stalls(part, record)
-            part.end(_instant_ns(record, phase.end_ms))
+        begin_ms = 0.0
+        for phase in SPANNED:
+            took_ms = getattr(record.timings, f"{phase}_ms")
+            if took_ms > 0:
+                part = self._tracer.start_span(
+                    phase,
+                    context=inside,
+                    attributes=phase_attributes(phase, record.timings),
+                    start_time=_instant_ns(record, begin_ms),
+                )
+                for stall in record.stalls if phase == "decode" else []:
+                    about = {"legato.gap_ms": stall.gap_ms, "legato.cause": stall.cause}
+                    part.add_event("stall", about, timestamp=_instant_ns(record, stall.at_ms))
+                part.end(_instant_ns(record, begin_ms + took_ms))
+            begin_ms += took_ms
         whole.end(_instant_ns(record, record.timings.total_ms))
 
     def close(self) -> None:
@@ -110,76 +117,34 @@ class SpanExporter:
 def request_attributes(record: RequestRecord) -> Attributes:
     """What is said of the whole request."""
     timings = record.timings
-    attributes: Attributes = {
+    attributes = {
         "gen_ai.operation.name": OPERATIONS[record.endpoint],
         "gen_ai.provider.name": "legato",
         "gen_ai.request.model": record.model,
         "gen_ai.response.model": record.model,
         "gen_ai.response.id": record.id,
+        "gen_ai.response.finish_reasons": [record.end] if record.end in ("stop", "length") else None,
+        "gen_ai.response.time_to_first_chunk": None if timings.ttft_ms is None else timings.ttft_ms / 1000,
         "gen_ai.usage.input_tokens": record.prompt_tokens,
         "gen_ai.usage.cache_read.input_tokens": timings.cached_tokens,
         "gen_ai.usage.output_tokens": timings.decode_tokens,
+        # The conventions' word for a failure without a class of its own.
+        "error.type": "_OTHER" if record.end == "failed" else None,
+        "legato.client": record.client,
         "legato.end": record.end,
-        "legato.load_ms": timings.load_ms,
-        "legato.queue_ms": timings.queue_ms,
-        "legato.prefill_ms": timings.prefill_ms,
-        "legato.decode_ms": timings.decode_ms,
-        "legato.stalls": timings.stalls,
-        "legato.stalled_ms": timings.stalled_ms,
         "legato.service_tier": record.service_tier,
-        "legato.preemptions": timings.preemptions,
+        **{f"legato.{name}": getattr(timings, name) for name in FIGURES},
     }
-    if record.end in ("stop", "length"):
-        attributes["gen_ai.response.finish_reasons"] = [record.end]
-    if record.end == "failed":
-        attributes["error.type"] = "_OTHER"  # the conventions' word for a failure without a class of its own
-    if timings.ttft_ms is not None:
-        attributes["gen_ai.response.time_to_first_chunk"] = timings.ttft_ms / 1000
-    if timings.itl_max_ms is not None:
-        attributes["legato.itl_max_ms"] = timings.itl_max_ms
-    if timings.gap_target_ms is not None:
-        attributes["legato.gap_target_ms"] = timings.gap_target_ms
-    if timings.raised_gap_target_ms is not None:
-        attributes["legato.raised_gap_target_ms"] = timings.raised_gap_target_ms
-    if record.client is not None:
-        attributes["legato.client"] = record.client
-    return attributes
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
-def phases(record: RequestRecord) -> list[Phase]:
-    """The phases that took time, one after the other."""
-    timings = record.timings
-    prefill: Attributes = {
-        "legato.prefill_tokens": timings.prefill_tokens,
-        "legato.cached_tokens": timings.cached_tokens,
-        **_parts_attributes(timings.prefill_parts),
-    }
-    decode: Attributes = {
-        "legato.decode_tokens": timings.decode_tokens,
-        **_parts_attributes(timings.decode_parts),
-    }
-    found: list[Phase] = []
-    begin = 0.0
-    for name, took_ms, attributes in (
-        ("load", timings.load_ms, Attributes()),
-        ("queue", timings.queue_ms, Attributes()),
-        ("prefill", timings.prefill_ms, prefill),
-        ("decode", timings.decode_ms, decode),
-    ):
-        if took_ms > 0:
-            found.append(Phase(name, begin, begin + took_ms, attributes))
-        begin += took_ms
-    return found
-
-
-def _parts_attributes(parts: Parts | None) -> Attributes:
-    return {} if parts is None else {f"legato.{cause}_ms": parts.of(cause) for cause in CAUSES if parts.of(cause)}
-
-
-def _add_stalls(span: Span, record: RequestRecord) -> None:
-    for stall in record.stalls:
-        attributes = {"legato.gap_ms": stall.gap_ms, "legato.cause": stall.cause}
-        span.add_event("stall", attributes, timestamp=_instant_ns(record, stall.at_ms))
+def phase_attributes(phase: str, timings: Timings) -> Attributes:
+    """What is said of one phase: its tokens, and the causes that took time."""
+    told: dict[str, float] = {name: getattr(timings, name) for name in SPANNED[phase]}
+    parts: CauseTimes | None = getattr(timings, f"{phase}_parts", None)
+    if parts is not None:
+        told |= {f"{cause}_ms": parts.of(cause) for cause in CAUSES if parts.of(cause)}
+    return {f"legato.{name}": value for name, value in told.items()}
 
 
 def _instant_ns(record: RequestRecord, at_ms: float) -> int:

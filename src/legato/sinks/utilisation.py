@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import psutil
@@ -15,113 +14,48 @@ import psutil
 logger = logging.getLogger(__name__)
 
 
-class ProcessUse(msgspec.Struct, frozen=True):
-    """One process."""
-
-    pid: int
-    cpu_percent: float | None
-    """Since the sample before, of one CPU: above 100 with several; None in its first sample."""
-    rss_bytes: int
-    """Memory in RAM."""
-
-
-class GpuUse(msgspec.Struct, frozen=True):
-    """One GPU, with all that runs on it."""
-
-    index: int
-    name: str
-    utilisation_percent: float
-    """Part of the last moment in which something ran on it."""
-    memory_used_bytes: int
-    memory_total_bytes: int
-
-
 class Sample(msgspec.Struct, frozen=True):
-    """The machine at one moment."""
+    """How busy the machine is, in percent."""
 
     cpu_percent: float | None
     """Since the sample before, of all CPUs together; None in the first sample."""
-    memory_used_bytes: int
+    memory_percent: float
     """What is not available to programs."""
-    memory_total_bytes: int
-    processes: list[ProcessUse]
-    gpus: list[GpuUse] | None
-    """None if GPUs cannot be asked."""
+    gpu_percent: float | None
+    """Part of the last moment in which something ran on the busiest GPU; None if there is none that can be asked."""
 
 
-class Gpus(Protocol):
-    """Something that knows the GPUs."""
-
-    def read(self) -> list[GpuUse]:
-        """All of them, now."""
-
-
-@dataclass(frozen=True, slots=True)
-class _CpuTimes:
-    busy_s: float
-    total_s: float
-
-
-class Utilisation:
+class UtilisationMonitor:
     """Samples the machine; takes well under a millisecond without GPUs. May be used from any thread.
 
     Args:
-        pids: The processes to look at, asked at each sample.
         gpus: The GPUs, for example `NvidiaGpus.find()`; None if there are none to ask.
     """
 
-    def __init__(self, pids: Callable[[], Iterable[int]], gpus: Gpus | None = None) -> None:
-        self._pids = pids
+    def __init__(self, gpus: NvidiaGpus | None = None) -> None:
         self._gpus = gpus
-        self._before: _CpuTimes | None = None
-        self._processes: dict[int, psutil.Process] = {}
+        self._before: tuple[float, float] | None = None
+        """Seconds of all CPUs at the sample before: busy, and altogether."""
         self._lock = threading.Lock()
 
     def sample(self) -> Sample:
         """The machine now. CPU use is the mean since the sample before."""
         with self._lock:
-            memory = psutil.virtual_memory()
-            return Sample(
-                cpu_percent=self._cpu_percent(),
-                memory_used_bytes=memory.total - memory.available,
-                memory_total_bytes=memory.total,
-                processes=self._process_uses(),
-                gpus=self._gpu_uses(),
-            )
+            return Sample(self._cpu_percent(), psutil.virtual_memory().percent, self._gpu_percent())
 
     def _cpu_percent(self) -> float | None:
-        before, now = self._before, _cpu_times()
-        self._before = now
+        before, self._before = self._before, _cpu_times()
         if before is None:
             return None
-        passed = now.total_s - before.total_s
-        if passed <= 0:  # two samples within one tick of the kernel's count
-            return 0.0
-        return round(min(100.0, max(0.0, (now.busy_s - before.busy_s) / passed * 100)), 1)
+        busy_s, passed_s = (now - then for now, then in zip(self._before, before, strict=True))
+        # Two samples may lie within one tick of the kernel's count.
+        return round(min(100.0, max(0.0, busy_s / passed_s * 100)), 1) if passed_s > 0 else 0.0
 
-    def _process_uses(self) -> list[ProcessUse]:
-        # The objects are kept from sample to sample: they remember the CPU time of the one before.
-        known, self._processes = self._processes, {}
-        uses: list[ProcessUse] = []
-        for pid in self._pids():
-            try:
-                process = known.get(pid) or psutil.Process(pid)
-                # A process id may have been given to a new process meanwhile.
-                is_new = pid not in known or not process.is_running()
-                process = psutil.Process(pid) if is_new else process
-                with process.oneshot():
-                    percent = process.cpu_percent()
-                    uses.append(ProcessUse(pid, None if is_new else percent, process.memory_info().rss))
-            except psutil.Error:  # it ended
-                continue
-            self._processes[pid] = process
-        return uses
-
-    def _gpu_uses(self) -> list[GpuUse] | None:
+    def _gpu_percent(self) -> float | None:
         if self._gpus is None:
             return None
         try:
-            return self._gpus.read()
+            return self._gpus.busiest()
         except Exception as error:  # a driver's failure must not become the server's
             logger.warning("GPU use is no longer shown: asking the driver failed (%s).", error)
             self._gpus = None
@@ -138,15 +72,10 @@ class NvidiaGpus:
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-        self._names = [_text(nvml.nvmlDeviceGetName(handle)) for handle in self._handles]
 
     @classmethod
     def find(cls, load: Callable[[], Any] = lambda: importlib.import_module("pynvml")) -> NvidiaGpus | None:
-        """The GPUs of this machine; None, and a line in the log, if they cannot be asked.
-
-        Args:
-            load: Gives the module.
-        """
+        """The GPUs of this machine; None, and a line in the log, if the module that `load` gives cannot be asked."""
         try:
             nvml = load()
         except ImportError:
@@ -159,23 +88,15 @@ class NvidiaGpus:
             logger.info("GPU use is not shown: there is no NVIDIA driver to ask (%s).", error)
             return None
 
-    def read(self) -> list[GpuUse]:
-        """All of them, now."""
-        return [self._use(i) for i in range(len(self._handles))]
-
-    def _use(self, index: int) -> GpuUse:
-        memory = self._nvml.nvmlDeviceGetMemoryInfo(self._handles[index])
-        rates = self._nvml.nvmlDeviceGetUtilizationRates(self._handles[index])
-        return GpuUse(index, self._names[index], float(rates.gpu), int(memory.used), int(memory.total))
+    def busiest(self) -> float | None:
+        """Use of the busiest of them, in percent; None if there are none."""
+        uses = (self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in self._handles)
+        return max(map(float, uses), default=None)
 
 
-def _cpu_times() -> _CpuTimes:
+def _cpu_times() -> tuple[float, float]:
+    """Seconds of all CPUs since the start: busy, and altogether."""
     times = psutil.cpu_times()._asdict()
     # Linux counts a guest's time as the user's, too.
-    total = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
-    return _CpuTimes(busy_s=total - times["idle"] - times.get("iowait", 0.0), total_s=total)
-
-
-def _text(name: str | bytes) -> str:
-    """Older versions of NVIDIA's library gave bytes."""
-    return name.decode(errors="replace") if isinstance(name, bytes) else name
+    total_s = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
+    return total_s - times["idle"] - times.get("iowait", 0.0), total_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from legato.telemetry.breakdown import Split
+from legato.telemetry.breakdown import Breakdown
 from legato.telemetry.record import RequestRecord
 
 Advice = Literal[
@@ -53,62 +53,41 @@ FEW_TOKENS = 32
 """Fewer prompt tokens than this between two tokens leave nothing for a smaller chunk to gain."""
 
 
-def advice(record: RequestRecord, times: Split) -> list[Advice]:
+def advice(record: RequestRecord, times: Breakdown) -> list[Advice]:
     """What would have shortened this request's wait, most direct first; nothing for a request that failed."""
     if record.end == "failed":
         return []
-    found: list[Advice] = []
-    if _weighty(times.phases_ms["load"], times):
-        found.append("keep_running")
+
+    def weighty(ms: float) -> bool:
+        return ms >= WEIGHTY_MS and times.share(ms) >= WEIGHTY_SHARE
+
+    timings, phases, causes = record.timings, times.phases_ms, times.causes_ms
     # What waits because it is background work waits for an idle engine, however many places there are.
-    if record.service_tier == "flex" and _weighty(times.behind_others_ms, times):
-        found.append("default_tier")
-    else:
-        found += _answers_at_once(record, times)
-    found += _own_prompt(record, times)
-    if times.blamed and _weighty(times.causes_ms["others_prefill"], times):
-        found.append("others_shorter_prompts")
-    found += _chunks(record)
-    if _model_is_slow(record, times):
-        found.append("smaller_model")
-    if _weighty(times.phases_ms["delivery"], times):
-        found.append("slow_client")
-    return found
+    background = record.service_tier == "flex" and weighty(times.behind_others_ms)
+    # More answers at once or fewer, by what cost this request more; never both.
+    queued, shared = phases["queue"] if record.behind else 0.0, causes["others_decode"]
+    places = not background and weighty(max(queued, shared))
+    long_prompt = timings.prefill_tokens >= LONG_PROMPT_TOKENS
+    own_prompt = causes["own_prefill"] if timings.prefill_parts is not None else phases["prefill"]
+    # Work that only a faster model would shorten.
+    own_work = causes["own_decode"] + (0.0 if long_prompt else causes["own_prefill"])
+    between_tokens = _most_read_in_a_stall(record)
+    rules: list[tuple[Advice, bool]] = [
+        ("keep_running", weighty(phases["load"])),
+        ("default_tier", background),
+        ("more_at_once", places and queued > shared),
+        ("fewer_at_once", places and queued <= shared),
+        ("shorter_prompt", long_prompt and weighty(own_prompt)),
+        ("others_shorter_prompts", bool(times.blamed) and weighty(causes["others_prefill"])),
+        ("adaptive_policy", between_tokens > ONE_STEP_TOKENS),
+        ("smaller_chunk", FEW_TOKENS <= between_tokens <= ONE_STEP_TOKENS),
+        ("smaller_model", weighty(own_work) and times.share(own_work) >= 0.5),
+        ("slow_client", weighty(phases["delivery"])),
+    ]
+    return [word for word, holds in rules if holds]
 
 
-def _weighty(ms: float, times: Split) -> bool:
-    return ms >= WEIGHTY_MS and times.share(ms) >= WEIGHTY_SHARE
-
-
-def _answers_at_once(record: RequestRecord, times: Split) -> list[Advice]:
-    """More or fewer, by what cost this request more; never both."""
-    queued = times.phases_ms["queue"] if record.behind else 0.0
-    shared = times.causes_ms["others_decode"]
-    if not _weighty(max(queued, shared), times):
-        return []
-    return ["more_at_once"] if queued > shared else ["fewer_at_once"]
-
-
-def _own_prompt(record: RequestRecord, times: Split) -> list[Advice]:
-    timings = record.timings
-    own = times.causes_ms["own_prefill"] if timings.prefill_parts is not None else times.phases_ms["prefill"]
-    if timings.prefill_tokens < LONG_PROMPT_TOKENS or not _weighty(own, times):
-        return []
-    return ["shorter_prompt"]
-
-
-def _model_is_slow(record: RequestRecord, times: Split) -> bool:
-    """Whether half of the time went into work that only a faster model would shorten."""
-    own = times.causes_ms["own_decode"]
-    if record.timings.prefill_tokens < LONG_PROMPT_TOKENS:
-        own += times.causes_ms["own_prefill"]
-    return _weighty(own, times) and times.share(own) >= 0.5
-
-
-def _chunks(record: RequestRecord) -> list[Advice]:
-    """By the most prompt tokens that one stall waited for."""
+def _most_read_in_a_stall(record: RequestRecord) -> int:
+    """The most prompt tokens that one stall waited for, of those that others' prompts took half of."""
     held_up = [stall.parts for stall in record.stalls if stall.parts.others_prefill_ms >= 0.5 * stall.gap_ms > 0]
-    most = max((sum(blame.tokens for blame in parts.blamed) for parts in held_up), default=0)
-    if most > ONE_STEP_TOKENS:
-        return ["adaptive_policy"]
-    return ["smaller_chunk"] if most >= FEW_TOKENS else []
+    return max((sum(blame.tokens for blame in parts.blamed) for parts in held_up), default=0)

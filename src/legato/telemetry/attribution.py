@@ -9,9 +9,11 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from legato.core.calls import Call
-from legato.core.causes import Blame, Parts
+from legato.core.causes import CAUSES, Blame, CauseTimes, merged
+from legato.telemetry.figures import milliseconds
 
 ALONE_SAMPLES = 31
 """Latest calls that decoded for one answer alone: their median is what an answer's own token costs."""
@@ -21,28 +23,16 @@ REMEMBERED_CHUNKS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What one request waited for between two instants of the engine. All but `until_s` are seconds, and add up."""
+    """What one request waited for between two instants of the engine."""
 
     until_s: float
-    own_decode_s: float
-    others_decode_s: float
-    own_prefill_s: float
-    others_prefill_s: float
-    engine_s: float
-    blamed: tuple[Blame, ...] = ()
-    """Whose prompts `others_prefill_s` was spent on, longest first."""
+    causes: CauseTimes
+    """They add up to it; delivery comes after it."""
 
-    def parts(self, delivery_s: float = 0.0) -> Parts:
-        """The same in ms, with what the way from the engine to the network added."""
-        return Parts(
-            own_decode_ms=round(self.own_decode_s * 1000, 3),
-            others_decode_ms=round(self.others_decode_s * 1000, 3),
-            own_prefill_ms=round(self.own_prefill_s * 1000, 3),
-            others_prefill_ms=round(self.others_prefill_s * 1000, 3),
-            engine_ms=round(self.engine_s * 1000, 3),
-            delivery_ms=round(delivery_s * 1000, 3),
-            blamed=list(self.blamed),
-        )
+    def delivered(self, delivery_s: float) -> CauseTimes:
+        """The same with what the way from the engine to the network added, each rounded to a microsecond."""
+        ms = {f"{cause}_ms": round(self.causes.of(cause), 3) for cause in CAUSES}
+        return CauseTimes(**ms | {"delivery_ms": milliseconds(delivery_s)}, blamed=self.causes.blamed)
 
 
 @dataclass(slots=True)
@@ -52,6 +42,9 @@ class _Sums:
     decode_s: float = 0.0
     prefill_s: float = 0.0
     engine_s: float = 0.0
+
+    def __sub__(self, other: _Sums) -> _Sums:
+        return _Sums(self.decode_s - other.decode_s, self.prefill_s - other.prefill_s, self.engine_s - other.engine_s)
 
 
 @dataclass(slots=True)
@@ -77,13 +70,14 @@ class _ReadChunk:
 
     ended_s: float
     request: int
-    name: str
-    tokens: int
-    took_s: float
+    blame: Blame
 
 
 class Attribution:
-    """Takes the engine's calls in their order, and says what each request waited for."""
+    """Takes the engine's calls in their order, and says what each request waited for.
+
+    Requests go by the engine's numbers; instants are seconds of the engine's clock.
+    """
 
     def __init__(self) -> None:
         self._all = _Sums()
@@ -94,45 +88,24 @@ class Attribution:
         self._last_end_s: float | None = None
 
     def admit(self, request: int, name: str, at_s: float) -> None:
-        """A request has KV cells from now on.
-
-        Args:
-            request: The engine's number of it.
-            name: What others' blame calls it.
-            at_s: When.
-        """
+        """A request has KV cells from now on; `name` is what others' blame calls it."""
         if self._last_end_s is None:
             self._last_end_s = at_s
         self._accounts[request] = _Account(name, at_s, self._sums_at(at_s))
 
     def pause(self, request: int, at_s: float) -> None:
-        """A request gave its KV cells up before its first token: until `resume` it waits in the queue, for nobody.
-
-        Args:
-            request: The engine's number of it.
-            at_s: When.
-        """
+        """A request gave its KV cells up before its first token: until `resume` it waits in the queue, for nobody."""
         if account := self._accounts.get(request):
             account.paused = at_s, self._sums_at(at_s)
 
     def resume(self, request: int, at_s: float) -> None:
-        """A paused request has KV cells again.
-
-        Args:
-            request: The engine's number of it.
-            at_s: When.
-        """
+        """A paused request has KV cells again."""
         account = self._accounts.get(request)
         if account is None or account.paused is None:
             return
         paused_s, then = account.paused
-        now, all_then = self._sums_at(at_s), account.all_then
         # What went on meanwhile is moved before the stretch: the stretch has as much less of it.
-        account.all_then = _Sums(
-            all_then.decode_s + now.decode_s - then.decode_s,
-            all_then.prefill_s + now.prefill_s - then.prefill_s,
-            all_then.engine_s + now.engine_s - then.engine_s,
-        )
+        account.all_then = self._sums_at(at_s) - (then - account.all_then)
         account.pauses.append((paused_s, at_s))
         account.paused = None
 
@@ -147,54 +120,50 @@ class Attribution:
 
     def call(self, call: Call) -> None:
         """Take the next call."""
-        took_s = call.ended_s - call.begun_s
         if self._last_end_s is not None:
             self._all.engine_s += max(0.0, call.begun_s - self._last_end_s)
         self._last_end_s = call.ended_s
-        decode_s = self._decode_share(call, took_s)
+        decode_s = self._decode_share(call)
         self._all.decode_s += decode_s
-        self._all.prefill_s += took_s - decode_s
+        self._all.prefill_s += call.took_s - decode_s
         if call.decoded:
             self._charge_decodes(call, decode_s)
         if call.chunks:
-            self._charge_chunks(call, took_s - decode_s)
+            self._charge_chunks(call, call.took_s - decode_s)
 
     def stretch(self, request: int, until_s: float) -> Stretch | None:
-        """What a request waited for since its admission, or since the last time this was asked.
+        """What a request waited for since its admission, or since this was asked last; None if it is unknown here.
 
         Args:
-            request: The engine's number of it.
+            request: Which one.
             until_s: The end of the latest call.
-
-        Returns:
-            None if the request is unknown here.
         """
         account = self._accounts.get(request)
         if account is None:
             return None
         now = self._sums_at(until_s)
-        own, then = account.own, account.all_then
-        others_prefill_s = max(0.0, now.prefill_s - then.prefill_s - own.prefill_s)
-        result = Stretch(
-            until_s=until_s,
-            own_decode_s=own.decode_s,
-            others_decode_s=max(0.0, now.decode_s - then.decode_s - own.decode_s),
-            own_prefill_s=own.prefill_s,
-            others_prefill_s=others_prefill_s,
-            engine_s=max(0.0, now.engine_s - then.engine_s),
-            blamed=self._blame(request, account) if others_prefill_s > 0 else (),
+        own, passed = account.own, now - account.all_then
+        others_prefill_s = max(0.0, passed.prefill_s - own.prefill_s)
+        causes = CauseTimes(
+            own_decode_ms=own.decode_s * 1000,
+            others_decode_ms=max(0.0, passed.decode_s - own.decode_s) * 1000,
+            own_prefill_ms=own.prefill_s * 1000,
+            others_prefill_ms=others_prefill_s * 1000,
+            engine_ms=max(0.0, passed.engine_s) * 1000,
+            blamed=self._blame(request, account) if others_prefill_s > 0 else [],
         )
         account.since_s, account.all_then, account.own = until_s, now, _Sums()
         account.pauses.clear()
-        return result
+        return Stretch(until_s, causes)
 
     def _sums_at(self, at_s: float) -> _Sums:
         """The sums at an instant after the latest call."""
         since_last_s = 0.0 if self._last_end_s is None else max(0.0, at_s - self._last_end_s)
         return _Sums(self._all.decode_s, self._all.prefill_s, self._all.engine_s + since_last_s)
 
-    def _decode_share(self, call: Call, took_s: float) -> float:
+    def _decode_share(self, call: Call) -> float:
         """Which part of a call went into decoding: of one that also reads, what decoding would have taken alone."""
+        took_s = call.took_s
         if not call.chunks:
             if len(call.decoded) == 1:
                 self._alone.append(took_s)
@@ -208,12 +177,7 @@ class Attribution:
 
     def _charge_decodes(self, call: Call, decode_s: float) -> None:
         answers = len(call.decoded)
-        if answers == 1:
-            own_s = decode_s
-        elif self._alone_s is None:
-            own_s = decode_s / answers
-        else:
-            own_s = min(decode_s, self._alone_s)
+        own_s = decode_s / answers if answers == 1 or self._alone_s is None else min(decode_s, self._alone_s)
         for request in call.decoded:
             if account := self._accounts.get(request):
                 account.own.decode_s += own_s
@@ -225,17 +189,14 @@ class Attribution:
             took_s = prefill_s * chunk.tokens / tokens if tokens else prefill_s / len(call.chunks)
             if account := self._accounts.get(chunk.request):
                 account.own.prefill_s += took_s
-                self._chunks.append(_ReadChunk(call.ended_s, chunk.request, account.name, chunk.tokens, took_s))
+                blame = Blame(account.name, chunk.tokens, took_s * 1000)
+                self._chunks.append(_ReadChunk(call.ended_s, chunk.request, blame))
 
-    def _blame(self, request: int, account: _Account) -> tuple[Blame, ...]:
-        """Whose chunks were read in a request's present stretch, beside its own."""
-        tokens: dict[str, int] = {}
-        ms: dict[str, float] = {}
-        for chunk in reversed(self._chunks):
-            if chunk.ended_s <= account.since_s:
-                break
-            paused = any(begin < chunk.ended_s <= end for begin, end in account.pauses)
-            if chunk.request != request and not paused:
-                tokens[chunk.name] = tokens.get(chunk.name, 0) + chunk.tokens
-                ms[chunk.name] = ms.get(chunk.name, 0.0) + chunk.took_s * 1000
-        return tuple(Blame(name, tokens[name], ms[name]) for name in sorted(ms, key=ms.__getitem__, reverse=True))
+    def _blame(self, request: int, account: _Account) -> list[Blame]:
+        """Whose chunks were read in a request's present stretch, beside its own and while it was not paused."""
+        latest = takewhile(lambda chunk: chunk.ended_s > account.since_s, reversed(self._chunks))
+        return merged(
+            chunk.blame
+            for chunk in latest
+            if chunk.request != request and not any(begin < chunk.ended_s <= end for begin, end in account.pauses)
+        )

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from legato.core.causes import CAUSES, Blame, Cause, Parts
+from legato.core.causes import CAUSES, Blame, Cause, CauseTimes, merged
 from legato.telemetry.record import RequestRecord
 
-Phase = Literal["load", "queue", "prefill", "decode", "delivery"]
+RequestPhase = Literal["load", "queue", "prefill", "decode", "delivery"]
 """Where the time of a request can go. Delivery is taken out of prefill and decode, in which it happens."""
 
-PHASES: tuple[Phase, ...] = ("load", "queue", "prefill", "decode", "delivery")
+PHASES: tuple[RequestPhase, ...] = get_args(RequestPhase)
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Breakdown:
     """The time of one request. Nothing in it is below zero."""
 
-    phases_ms: dict[Phase, float]
+    phases_ms: dict[RequestPhase, float]
     """All phases; they add up to the time from arrival to end."""
     causes_ms: dict[Cause, float]
     """What the time after admission went into, as far as it was recorded."""
@@ -32,7 +31,7 @@ class Split:
         return sum(self.phases_ms.values())
 
     @property
-    def dominant(self) -> Phase:
+    def dominant(self) -> RequestPhase:
         """The phase that took longest, the earlier of equals."""
         return max(PHASES, key=lambda phase: self.phases_ms[phase])
 
@@ -46,13 +45,13 @@ class Split:
         return min(1.0, ms / self.total_ms) if self.total_ms > 0 else 0.0
 
 
-def split(record: RequestRecord) -> Split:
+def breakdown(record: RequestRecord) -> Breakdown:
     """Cut up the time of an ended request."""
     timings = record.timings
     in_prefill = _delivery_ms(timings.prefill_parts, timings.prefill_ms)
     in_decode = _delivery_ms(timings.decode_parts, timings.decode_ms)
     both = [parts for parts in (timings.prefill_parts, timings.decode_parts) if parts is not None]
-    return Split(
+    return Breakdown(
         phases_ms={
             "load": max(0.0, timings.load_ms),
             "queue": max(0.0, timings.queue_ms),
@@ -65,16 +64,6 @@ def split(record: RequestRecord) -> Split:
     )
 
 
-def merged(blamed: Iterable[Blame]) -> list[Blame]:
-    """One entry a request, longest first."""
-    tokens: dict[str, int] = {}
-    ms: dict[str, float] = {}
-    for blame in blamed:
-        tokens[blame.request] = tokens.get(blame.request, 0) + blame.tokens
-        ms[blame.request] = ms.get(blame.request, 0.0) + max(0.0, blame.ms)
-    return sorted((Blame(name, tokens[name], ms[name]) for name in ms), key=lambda blame: -blame.ms)
-
-
-def _delivery_ms(parts: Parts | None, phase_ms: float) -> float:
+def _delivery_ms(parts: CauseTimes | None, phase_ms: float) -> float:
     """The delivery's part of a phase; a delay that was made good later is none."""
     return 0.0 if parts is None else min(max(0.0, parts.delivery_ms), max(0.0, phase_ms))

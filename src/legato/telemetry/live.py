@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean, linear_regression
 from typing import Literal
+
+import msgspec
 
 from legato.core.origin import Origin
 from legato.core.timings import ChunkRead
+from legato.telemetry.figures import milliseconds, per_second
 from legato.telemetry.record import LiveRequest
 from legato.telemetry.timeline import Timeline
 
@@ -18,35 +22,27 @@ DEPTHS = 4
 
 
 def live_request(origin: Origin, timeline: Timeline, now_s: float, *, loading: bool, ahead: int) -> LiveRequest:
-    """Describe a request that is running or waiting.
+    """Describe a request that is running, or waiting behind `ahead` others, at an instant of the monotonic clock.
 
-    Args:
-        origin: Who asked for what.
-        timeline: Its instants so far.
-        now_s: The present, on the monotonic clock.
-        loading: No model is ready at present.
-        ahead: Requests before it in the queue, if it waits.
+    While it waits, `loading` says whether that is because no model is ready.
     """
     times = timeline.token_times_s
     latest = times[-LATEST_TOKENS:]
     return LiveRequest(
-        id=origin.id,
-        endpoint=origin.endpoint,
-        client=origin.client,
+        **msgspec.structs.asdict(origin),
         phase=_phase(timeline, loading=loading),
-        since_ms=round((now_s - timeline.arrived_s) * 1000, 3),
+        since_ms=milliseconds(now_s - timeline.arrived_s),
         prompt_tokens=timeline.prompt_tokens,
         cached_tokens=timeline.cached_tokens,
         read_tokens=timeline.read_tokens,
         answer_tokens=len(times),
         prefill_left_ms=None if times else prefill_left_ms(timeline.latest_chunks, timeline.prompt_tokens),
-        decode_tokens_per_second=_rate(latest),
-        gap_ms=round((times[-1] - times[-2]) * 1000, 3) if len(times) > 1 else None,
-        gap_max_ms=round(timeline.longest_gap_s * 1000, 3) if len(times) > 1 else None,
+        decode_tokens_per_second=per_second(len(latest) - 1, latest[-1] - latest[0]) if len(latest) > 1 else None,
+        gap_ms=milliseconds(times[-1] - times[-2]) if len(times) > 1 else None,
+        gap_max_ms=milliseconds(timeline.longest_gap_s) if len(times) > 1 else None,
         ahead=ahead,
-        service_tier=origin.service_tier,
         preemptions=timeline.preemptions,
-        gap_target_ms=round(timeline.stall_from_s * 1000, 3),
+        gap_target_ms=milliseconds(timeline.stall_from_s),
     )
 
 
@@ -74,11 +70,8 @@ def prefill_left_ms(chunks: Sequence[ChunkRead], prompt_tokens: int) -> float | 
     spans.append((chunks[-1].took_ms, chunks[-1]))
     depths = [chunk.start + chunk.tokens / 2 for _, chunk in spans]
     costs = [span / max(1, chunk.tokens) for span, chunk in spans]
-    mean_depth, mean_cost = sum(depths) / len(depths), sum(costs) / len(costs)
-    slope = 0.0
-    if len(spans) >= DEPTHS:
-        spread = sum((depth - mean_depth) ** 2 for depth in depths)
-        slope = sum((d - mean_depth) * (c - mean_cost) for d, c in zip(depths, costs, strict=True)) / spread
+    mean_depth, mean_cost = fmean(depths), fmean(costs)
+    slope = linear_regression(depths, costs).slope if len(spans) >= DEPTHS else 0.0
     middle = read + left / 2
     return round(left * max(0.0, mean_cost + max(0.0, slope) * (middle - mean_depth)), 3)
 
@@ -89,9 +82,3 @@ def _phase(timeline: Timeline, *, loading: bool) -> Literal["load", "queue", "pr
     if timeline.holds_cells:
         return "prefill"
     return "load" if loading else "queue"
-
-
-def _rate(times_s: Sequence[float]) -> float | None:
-    if len(times_s) < 2 or times_s[-1] <= times_s[0]:
-        return None
-    return round((len(times_s) - 1) / (times_s[-1] - times_s[0]), 2)

@@ -9,19 +9,14 @@ from typing import Literal
 
 import msgspec
 
-from legato.core.origin import Endpoint, EndReason, ServiceTier
+from legato.core.origin import EndReason, Origin
 from legato.core.timings import ChunkRead, Stall, Timings
 
 
-class RequestRecord(msgspec.Struct):
+class RequestRecord(Origin, frozen=True, kw_only=True):
     """One ended request."""
 
-    id: str
-    """As in the answer's body; `ID-1` and so on for further choices of one request."""
-    endpoint: Endpoint
     model: str
-    client: str | None
-    """Name of the API key that sent it; None without one."""
     arrived_at: float
     """Unix time, s."""
     end: EndReason
@@ -30,22 +25,18 @@ class RequestRecord(msgspec.Struct):
     prompt_tokens: int
     timings: Timings
     """The phases apart; `prefill_parts` and `decode_parts` in it name the causes."""
-    behind: list[str] = []
+    behind: list[str] = msgspec.field(default_factory=list)
     """Requests that were running or waiting when this one arrived, if it had to wait: public ids."""
-    stalls: list[Stall] = []
+    stalls: list[Stall] = msgspec.field(default_factory=list)
     """The longest ones, longest first; `timings.stalls` counts all."""
-    chunks: list[ChunkRead] = []
-    token_ms: list[float] = []
+    chunks: list[ChunkRead] = msgspec.field(default_factory=list)
+    token_ms: list[float] = msgspec.field(default_factory=list)
     """When each token of the answer left the server."""
-    service_tier: ServiceTier = "default"
 
 
-class LiveRequest(msgspec.Struct):
+class LiveRequest(Origin, frozen=True, kw_only=True):
     """A request that has not ended, as it is now."""
 
-    id: str
-    endpoint: Endpoint
-    client: str | None
     phase: Literal["load", "queue", "prefill", "decode"]
     since_ms: float
     """Time since its arrival."""
@@ -63,7 +54,6 @@ class LiveRequest(msgspec.Struct):
     gap_max_ms: float | None
     ahead: int = 0
     """Requests before it in the queue, while it waits."""
-    service_tier: ServiceTier = "default"
     preemptions: int = 0
     """How often it gave its KV cells up to others."""
     gap_target_ms: float | None = None

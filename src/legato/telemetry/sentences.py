@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from legato.core.causes import CAUSES, Blame, Cause, Parts
-from legato.core.timings import Stall
-from legato.telemetry.breakdown import PHASES, Phase, Split, merged
+from legato.core.causes import CAUSES, Blame, Cause, CauseTimes, merged
+from legato.core.timings import Stall, Timings
+from legato.telemetry.breakdown import PHASES, Breakdown, RequestPhase
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.wording import count, duration, listed, rate, share_of
 
@@ -45,7 +46,7 @@ CHANGE_WORDS = {
 """What clients do to prompts that are remembered."""
 
 
-def sentences(record: RequestRecord, times: Split) -> list[str]:
+def sentences(record: RequestRecord, times: Breakdown) -> list[str]:
     """What the wait was, longest part first, and whose it was; at least one sentence, no advice."""
     told = [
         _outcome(record),
@@ -53,20 +54,25 @@ def sentences(record: RequestRecord, times: Split) -> list[str]:
         _beside(record, times),
         _cached(record),
         _reread(record),
-        _prefill_pace(record, times),
-        _decode_pace(record, times),
+        _pace("prefill", record.timings, times),
+        _pace("decode", record.timings, times),
         _background(record, times),
         _engine(times),
         _stalls(record),
-        _raised_target(record),
+        _raised_target(record.timings),
         _few_tokens(record),
     ]
     return [sentence for sentence in told if sentence]
 
 
-def blamed_words(blamed: Sequence[Blame]) -> str:
-    """Whose prompts were read: `512 tokens of a (1.2 s) and 64 tokens of b (90 ms)`."""
-    return listed([f"{count(blame.tokens, 'token')} of {blame.request} ({duration(blame.ms)})" for blame in blamed])
+def _whose(blamed: Sequence[Blame], *, durations: bool) -> str:
+    """Whose prompts were read: `512 tokens of a (1.2 s) and 64 tokens of b (90 ms)`, with or without the times."""
+    return listed(
+        [
+            f"{count(blame.tokens, 'token')} of {blame.request}" + (f" ({duration(blame.ms)})" if durations else "")
+            for blame in merged(blamed)
+        ]
+    )
 
 
 def stall_words(stall: Stall) -> str:
@@ -76,16 +82,11 @@ def stall_words(stall: Stall) -> str:
     if not large:
         return f"for {CAUSE_WORDS[stall.cause]}"
     large.sort(key=lambda part: -part[0])
-    told = [f"{duration(ms)} for {CAUSE_WORDS[cause]}{_whose(stall, cause)}" for ms, cause in large]
+    whose = f" ({_whose(stall.parts.blamed, durations=False)})" if stall.parts.blamed else ""
+    told = [
+        f"{duration(ms)} for {CAUSE_WORDS[cause]}{whose if cause == 'others_prefill' else ''}" for ms, cause in large
+    ]
     return listed(told, most=len(CAUSES))
-
-
-def _whose(stall: Stall, cause: Cause) -> str:
-    """Whose prompts a gap went on; the duration stands before it."""
-    if cause != "others_prefill" or not stall.parts.blamed:
-        return ""
-    whose = [f"{count(blame.tokens, 'token')} of {blame.request}" for blame in merged(stall.parts.blamed)]
-    return f" ({listed(whose)})"
 
 
 def _outcome(record: RequestRecord) -> str:
@@ -100,7 +101,7 @@ def _outcome(record: RequestRecord) -> str:
     return ""
 
 
-def _headline(record: RequestRecord, times: Split) -> str:
+def _headline(record: RequestRecord, times: Breakdown) -> str:
     if times.total_ms <= 0:
         return "It took no time that can be measured."
     phase = times.dominant
@@ -108,24 +109,23 @@ def _headline(record: RequestRecord, times: Split) -> str:
     return f"{took} went into {_phase_words(phase, record)}{_other_rate(phase, record)}."
 
 
-def _phase_words(phase: Phase, record: RequestRecord) -> str:
+def _phase_words(phase: RequestPhase, record: RequestRecord) -> str:
     match phase:
         case "load":
             return "waiting for the model to load"
+        case "queue" if record.behind:
+            return f"waiting in the queue behind {count(len(record.behind), 'request')} ({listed(record.behind)})"
         case "queue":
-            return _queue_words(record)
+            return "taking the request in and waiting for a place"
         case "prefill":
             return _prefill_words(record)
+        case "decode" if record.timings.decode_tokens < 2:
+            return "the time from the answer's only token to its end"
         case "decode":
-            return _decode_words(record)
+            written = count(record.timings.decode_tokens, "token")
+            return f"writing {written}{_at(record.timings.decode_tokens_per_second)}"
         case "delivery":
             return "delivery: the tokens were ready, but the server's process was busy or the client read slowly"
-
-
-def _queue_words(record: RequestRecord) -> str:
-    if not record.behind:
-        return "taking the request in and waiting for a place"
-    return f"waiting in the queue behind {count(len(record.behind), 'request')} ({listed(record.behind)})"
 
 
 def _prefill_words(record: RequestRecord) -> str:
@@ -137,22 +137,14 @@ def _prefill_words(record: RequestRecord) -> str:
         return f"reading {part}the prompt's {count(timings.prefill_tokens, 'token')}, and no token of an answer came"
     if timings.prefill_tokens == 0:
         return "the step from the prompt, all of which was cached, to the first token"
-    read = f"reading {count(timings.prefill_tokens, 'prompt token')}"
-    return read + _at(timings.prefill_tokens_per_second)
-
-
-def _decode_words(record: RequestRecord) -> str:
-    timings = record.timings
-    if timings.decode_tokens < 2:
-        return "the time from the answer's only token to its end"
-    return f"writing {count(timings.decode_tokens, 'token')}{_at(timings.decode_tokens_per_second)}"
+    return f"reading {count(timings.prefill_tokens, 'prompt token')}{_at(timings.prefill_tokens_per_second)}"
 
 
 def _at(tokens_per_second: float | None) -> str:
     return "" if tokens_per_second is None else f" at {rate(tokens_per_second)}"
 
 
-def _other_rate(phase: Phase, record: RequestRecord) -> str:
+def _other_rate(phase: RequestPhase, record: RequestRecord) -> str:
     """The rate of the other phase, since the two are often taken for one."""
     timings = record.timings
     if phase == "prefill" and timings.decode_tokens_per_second is not None:
@@ -162,7 +154,7 @@ def _other_rate(phase: Phase, record: RequestRecord) -> str:
     return ""
 
 
-def _beside(record: RequestRecord, times: Split) -> str:
+def _beside(record: RequestRecord, times: Breakdown) -> str:
     others = [phase for phase in PHASES if phase != times.dominant and _worth_a_word(phase, times)]
     if not others:
         return ""
@@ -170,7 +162,7 @@ def _beside(record: RequestRecord, times: Split) -> str:
     return f"Beside that, {'; '.join(told)}."
 
 
-def _worth_a_word(phase: Phase, times: Split) -> bool:
+def _worth_a_word(phase: RequestPhase, times: Breakdown) -> bool:
     ms = times.phases_ms[phase]
     return ms >= WORTH_A_WORD_MS and times.share(ms) >= WORTH_A_WORD_SHARE
 
@@ -198,50 +190,43 @@ def _reread(record: RequestRecord) -> str:
     )
 
 
-def _prefill_pace(record: RequestRecord, times: Split) -> str:
-    parts, timings = record.timings.prefill_parts, record.timings
-    if parts is None or timings.prefill_tokens == 0:
+def _pace(phase: Literal["prefill", "decode"], timings: Timings, times: Breakdown) -> str:
+    """What a phase took without others' work, and what that added; or that nobody slowed it."""
+    if phase == "prefill":
+        parts, phase_ms, tokens = timings.prefill_parts, timings.prefill_ms, timings.prefill_tokens
+        what, undisturbed, own = "prompt", "read at full speed", parts.own_prefill_ms if parts else 0.0
+    else:
+        parts, phase_ms, tokens = timings.decode_parts, timings.decode_ms, timings.decode_tokens - 1
+        what, undisturbed, own = "answer", "written at its own pace", parts.own_decode_ms if parts else 0.0
+    if parts is None or tokens < 1:
         return ""
-    if _slowed(parts, timings.prefill_ms):
-        alone = _alone(timings.prefill_tokens, parts.own_prefill_ms)
-        return f"Its prompt alone took {duration(parts.own_prefill_ms)}{alone}; {_others(parts)}."
-    if _worth_a_word("prefill", times) and parts.own_prefill_ms >= 0.9 * timings.prefill_ms:
-        return "Its prompt was read at full speed: nobody slowed it."
+    if others := _others(parts, phase_ms):
+        alone = f" ({rate(tokens * 1000 / own)})" if own >= 1 else ""
+        return f"Its {what} alone took {duration(own)}{alone}; {others}."
+    if _worth_a_word(phase, times) and own >= 0.9 * phase_ms:
+        return f"Its {what} was {undisturbed}: nobody slowed it."
     return ""
 
 
-def _decode_pace(record: RequestRecord, times: Split) -> str:
-    parts, timings = record.timings.decode_parts, record.timings
-    if parts is None or timings.decode_tokens < 2:
+def _others(parts: CauseTimes, phase_ms: float) -> str:
+    """What others' work took in a phase; nothing if that did not slow it."""
+    prefill_ms, decode_ms = max(0.0, parts.others_prefill_ms), max(0.0, parts.others_decode_ms)
+    if not _slows(prefill_ms + decode_ms, phase_ms):
         return ""
-    if _slowed(parts, timings.decode_ms):
-        alone = _alone(timings.decode_tokens - 1, parts.own_decode_ms)
-        return f"Its answer alone took {duration(parts.own_decode_ms)}{alone}; {_others(parts)}."
-    if _worth_a_word("decode", times) and parts.own_decode_ms >= 0.9 * timings.decode_ms:
-        return "Its answer was written at its own pace: nobody slowed it."
-    return ""
-
-
-def _slowed(parts: Parts, phase_ms: float) -> bool:
-    others = max(0.0, parts.others_prefill_ms) + max(0.0, parts.others_decode_ms)
-    return others >= SLOWED_MS and others >= SLOWED_SHARE * phase_ms
-
-
-def _alone(tokens: int, ms: float) -> str:
-    return f" ({rate(tokens * 1000 / ms)})" if ms >= 1 else ""
-
-
-def _others(parts: Parts) -> str:
     told = []
-    if parts.others_prefill_ms >= WORTH_A_WORD_MS:
-        whose = f": {blamed_words(merged(parts.blamed))}" if parts.blamed else ""
-        told.append(f"{duration(parts.others_prefill_ms)} more went into reading others' prompts{whose}")
-    if parts.others_decode_ms >= WORTH_A_WORD_MS:
-        told.append(f"{duration(parts.others_decode_ms)} more went into writing others' answers")
+    if prefill_ms >= WORTH_A_WORD_MS:
+        whose = f": {_whose(parts.blamed, durations=True)}" if parts.blamed else ""
+        told.append(f"{duration(prefill_ms)} more went into reading others' prompts{whose}")
+    if decode_ms >= WORTH_A_WORD_MS:
+        told.append(f"{duration(decode_ms)} more went into writing others' answers")
     return "; ".join(told)
 
 
-def _background(record: RequestRecord, times: Split) -> str:
+def _slows(ms: float, phase_ms: float) -> bool:
+    return ms >= SLOWED_MS and ms >= SLOWED_SHARE * phase_ms
+
+
+def _background(record: RequestRecord, times: Breakdown) -> str:
     """That it gave way to others, if it did, or had to because of how it was asked."""
     times_given = "once" if record.timings.preemptions == 1 else f"{record.timings.preemptions:,} times"
     gave_way = f"gave its place up to others {times_given}" if record.timings.preemptions else ""
@@ -249,13 +234,11 @@ def _background(record: RequestRecord, times: Split) -> str:
         return f"It {gave_way}." if gave_way else ""
     if gave_way:
         return f"It was background work and waited for others: it {gave_way}."
-    waited = times.behind_others_ms >= SLOWED_MS and times.share(times.behind_others_ms) >= SLOWED_SHARE
-    return "It was background work and waited for others." if waited else ""
+    return "It was background work and waited for others." if _slows(times.behind_others_ms, times.total_ms) else ""
 
 
-def _raised_target(record: RequestRecord) -> str:
+def _raised_target(timings: Timings) -> str:
     """That the target was beyond this machine, which makes longer gaps no stalls."""
-    timings = record.timings
     target_ms, possible_ms = timings.gap_target_ms, timings.raised_gap_target_ms
     if target_ms is None or possible_ms is None:
         return ""
@@ -266,30 +249,28 @@ def _raised_target(record: RequestRecord) -> str:
     )
 
 
-def _engine(times: Split) -> str:
+def _engine(times: Breakdown) -> str:
     ms = times.causes_ms["engine"]
-    if ms < SLOWED_MS or times.share(ms) < SLOWED_SHARE:
-        return ""
-    return f"{duration(ms)} went into the engine's own work between the model's calls."
+    return (
+        f"{duration(ms)} went into the engine's own work between the model's calls."
+        if _slows(ms, times.total_ms)
+        else ""
+    )
 
 
 def _stalls(record: RequestRecord) -> str:
     number = record.timings.stalls
     if number == 0:
         return ""
-    longest = max(record.stalls, key=lambda stall: stall.gap_ms, default=None)
-    if number == 1:
-        return f"1 gap between tokens was longer than the target{_longest(longest, ', ')}."
-    together = duration(record.timings.stalled_ms)
-    gaps = f"{number:,} gaps between tokens were longer than the target, {together} together"
-    return f"{gaps}{_longest(longest, '; the longest was ')}."
-
-
-def _longest(stall: Stall | None, before: str) -> str:
-    if stall is None:
-        return ""
-    when = f"{duration(stall.gap_ms)} long, {duration(stall.at_ms)} after its arrival"
-    return f"{before}{when}: {stall_words(stall)}"
+    told, before = "1 gap between tokens was longer than the target", ", "
+    if number > 1:
+        together = duration(record.timings.stalled_ms)
+        told = f"{number:,} gaps between tokens were longer than the target, {together} together"
+        before = "; the longest was "
+    if longest := max(record.stalls, key=lambda stall: stall.gap_ms, default=None):
+        when = f"{duration(longest.gap_ms)} long, {duration(longest.at_ms)} after its arrival"
+        told += f"{before}{when}: {stall_words(longest)}"
+    return f"{told}."
 
 
 def _few_tokens(record: RequestRecord) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import msgspec
 
 from legato.errors import LegatoError
@@ -9,7 +11,7 @@ from legato.telemetry.record import RequestRecord
 from legato.telemetry.verdict import verdict
 
 
-class Summary(msgspec.Struct, frozen=True):
+class RequestSummary(msgspec.Struct, frozen=True):
     """One line of the list of ended requests. The fields are those of `RequestRecord` and `Timings`."""
 
     id: str
@@ -34,29 +36,12 @@ class Summary(msgspec.Struct, frozen=True):
     """What the wait was, in one sentence."""
 
     @classmethod
-    def of(cls, record: RequestRecord) -> Summary:
+    def of(cls, record: RequestRecord) -> RequestSummary:
         """The line of a record."""
         timings = record.timings
-        return cls(
-            id=record.id,
-            arrived_at=record.arrived_at,
-            client=record.client,
-            model=record.model,
-            endpoint=record.endpoint,
-            end=record.end,
-            prompt_tokens=record.prompt_tokens,
-            cached_tokens=timings.cached_tokens,
-            answer_tokens=timings.decode_tokens,
-            queue_ms=timings.queue_ms,
-            load_ms=timings.load_ms,
-            prefill_ms=timings.prefill_ms,
-            ttft_ms=timings.ttft_ms,
-            decode_ms=timings.decode_ms,
-            total_ms=timings.total_ms,
-            itl_max_ms=timings.itl_max_ms,
-            stalls=timings.stalls,
-            verdict=verdict(record).sentences[0],
-        )
+        known = msgspec.structs.asdict(record) | {field.name: getattr(timings, field.name) for field in fields(timings)}
+        known |= {"answer_tokens": timings.decode_tokens, "verdict": verdict(record).sentences[0]}
+        return cls(**{name: known[name] for name in cls.__struct_fields__})
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -86,6 +71,6 @@ class Cursor(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     """A part of the list, newest first."""
 
-    records: list[Summary]
+    records: list[RequestSummary]
     next: Cursor | None
     """Where the next page begins; None at the end."""

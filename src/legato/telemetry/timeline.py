@@ -6,15 +6,16 @@ instants of one line, so that they add up to the whole by construction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import msgspec
 
 from legato.core.calls import Call
-from legato.core.causes import CAUSES, Cause, Parts, PartsSum
+from legato.core.causes import CauseTimes, CauseTimesSum
 from legato.core.timings import ChunkRead, Reread, Stall, Timings
 from legato.telemetry.attribution import Stretch
+from legato.telemetry.figures import milliseconds, per_second, percentile
 
 LONGEST_STALLS = 20
 """Stalls that are kept of one answer."""
@@ -31,12 +32,12 @@ class Timeline:
     """Prompt tokens whose KV state was there already."""
     cached_in: str = ""
     """Where it was: `live` (in the engine's cells), `memory` or `disk`."""
-    recall_s: float = 0.0
+    restore_s: float = 0.0
     """What bringing it to where it was needed took (a duration)."""
+    saved_prefill_s: float = 0.0
+    """What the prefill of those tokens would have taken, as the engine predicts (a duration)."""
     reread: Reread | None = None
     """Why what was remembered did not help, if that is known; without words."""
-    recalled_reading_s: float = 0.0
-    """What reading those tokens would have taken, as the engine predicts."""
     load_s: float = 0.0
     """Part of the wait in which no model was ready (a duration)."""
     admitted_s: float | None = None
@@ -47,10 +48,10 @@ class Timeline:
     """The answer ended."""
     gap_target_s: float = 0.1
     """Longest gap that its reader should see."""
-    raised_gap_target_s: float | None = None
-    """What is possible at present, where the target is not because one step takes longer; None where it is."""
-    highest_gap_target_s: float | None = None
-    """The highest that it was raised to."""
+    raised_gap_target_s: float = 0.0
+    """What is possible at present, where the target is not because one step takes longer; 0 where it is."""
+    highest_gap_target_s: float = 0.0
+    """The highest that it was raised to; 0 where it never was."""
     raised_at_answers: int = 0
     """Answers that were being written when it was raised to that."""
     preemptions: int = 0
@@ -67,9 +68,9 @@ class Timeline:
     stall_count: int = 0
     stalled_s: float = 0.0
     """All stalls added up."""
-    prefill_parts: Parts | None = None
+    prefill_parts: CauseTimes | None = None
     """Where the time from admission to the first token went."""
-    decode_parts: PartsSum = field(default_factory=PartsSum)
+    decode_parts: CauseTimesSum = field(default_factory=CauseTimesSum)
     """Where the gaps went, added up."""
     _delivery_s: float = 0.0
     """How long the latest token took from the engine to leaving the server."""
@@ -79,7 +80,7 @@ class Timeline:
     """Since when it waits for KV cells again; None while it has them, or never had any."""
     _requeued: bool = False
     """That wait counts as queue, because there was no token yet."""
-    _reading_from: int = 0
+    _prefill_from: int = 0
     """First of the chunks that it has read since it last got KV cells."""
     _reads_again: bool = False
     """It lost the KV state of its prompt and has not written since."""
@@ -92,7 +93,7 @@ class Timeline:
     @property
     def latest_chunks(self) -> list[ChunkRead]:
         """The chunks that it has read since it last got KV cells."""
-        return self.chunks[self._reading_from :]
+        return self.chunks[self._prefill_from :]
 
     @property
     def read_tokens(self) -> int:
@@ -108,7 +109,7 @@ class Timeline:
     @property
     def stall_from_s(self) -> float:
         """A gap longer than this is a stall: the target, or what is possible instead."""
-        return max(self.gap_target_s, self.raised_gap_target_s or 0.0)
+        return max(self.gap_target_s, self.raised_gap_target_s)
 
     def admit(self, at_s: float) -> None:
         """It was given KV cells, for the first time or again."""
@@ -119,21 +120,21 @@ class Timeline:
                 self.requeued_s += max(0.0, at_s - self._preempted_s)
             self._preempted_s = None
 
-    def recall(self, tokens: int, tier: str, took_s: float, reading_s: float) -> None:
-        """The beginning of its prompt was remembered.
+    def restore(self, tokens: int, tier: str, took_s: float, prefill_s: float) -> None:
+        """The KV state of its prompt's beginning was there, or was brought.
 
         Args:
             tokens: How many tokens.
             tier: Where: `live`, `memory` or `disk`.
             took_s: What bringing them into its cells took.
-            reading_s: What reading them would have taken.
+            prefill_s: What their prefill would have taken.
         """
         if self.token_times_s:
-            return  # it lost its cells and has them again: nothing of its first reading was saved
+            return  # it lost its cells and has them again: nothing of its first prefill was saved
         self.cached_tokens = tokens
         self.cached_in = tier if tokens else ""
-        self.recall_s = took_s
-        self.recalled_reading_s = reading_s
+        self.restore_s = took_s
+        self.saved_prefill_s = prefill_s
 
     def preempt(self, at_s: float, *, answering: bool) -> None:
         """It gave its KV cells up, and waits for new ones.
@@ -146,7 +147,7 @@ class Timeline:
         self.preemptions += 1
         self._preempted_s = at_s
         self._requeued = not answering
-        self._reading_from = len(self.chunks)
+        self._prefill_from = len(self.chunks)
         self._reads_again = True
 
     def raise_gap_target(self, possible_s: float, answers: int) -> None:
@@ -158,9 +159,9 @@ class Timeline:
             possible_s: Target that can be kept from now on, s; 0 if its own can.
             answers: Answers that are being written.
         """
-        self.raised_gap_target_s = possible_s or None
+        self.raised_gap_target_s = possible_s
         self._gap_allowed_s = max(self._gap_allowed_s, possible_s)
-        if possible_s > (self.highest_gap_target_s or 0.0):
+        if possible_s > self.highest_gap_target_s:
             self.highest_gap_target_s = possible_s
             self.raised_at_answers = answers
 
@@ -172,18 +173,17 @@ class Timeline:
             stretch: What the engine did for it since the token before, or since admission; None if that is unknown.
         """
         gap_s = left_s - self.token_times_s[-1] if self.token_times_s else None
-        allowed_s, self._gap_allowed_s = max(self.gap_target_s, self._gap_allowed_s), self.raised_gap_target_s or 0.0
+        allowed_s, self._gap_allowed_s = max(self.gap_target_s, self._gap_allowed_s), self.raised_gap_target_s
         self.token_times_s.append(left_s)
         self._reads_again = False
-        if gap_s is not None and gap_s > self.longest_gap_s:
-            self.longest_gap_s = gap_s
+        self.longest_gap_s = max(self.longest_gap_s, gap_s or 0.0)
         if stretch is None:
             return
         delivery_s = left_s - stretch.until_s
         if gap_s is None:
-            self.prefill_parts = stretch.parts(delivery_s)
+            self.prefill_parts = stretch.delivered(delivery_s)
         else:
-            parts = stretch.parts(delivery_s - self._delivery_s)
+            parts = stretch.delivered(delivery_s - self._delivery_s)
             self.decode_parts.add(parts)
             if gap_s > allowed_s:
                 self._add_stall(gap_s, left_s, parts)
@@ -192,58 +192,58 @@ class Timeline:
     def add_chunk(self, call: Call, start: int, tokens: int) -> None:
         """A call read a part of the prompt."""
         share = tokens / max(1, sum(chunk.tokens for chunk in call.chunks)) if len(call.chunks) > 1 else 1.0
-        took_ms = _ms((call.ended_s - call.begun_s) * share)
+        took_ms = milliseconds(call.took_s * share)
         if tokens == 0 and self.chunks:  # the end of a chunk whose tokens were all told with its beginning
             last = self.chunks[-1]
             self.chunks[-1] = msgspec.structs.replace(last, took_ms=round(last.took_ms + took_ms, 3))
             return
-        self.chunks.append(ChunkRead(_ms(call.begun_s - self.arrived_s), took_ms, start, tokens))
+        self.chunks.append(ChunkRead(milliseconds(call.begun_s - self.arrived_s), took_ms, start, tokens))
 
-    def _add_stall(self, gap_s: float, left_s: float, parts: Parts) -> None:
+    def _add_stall(self, gap_s: float, left_s: float, parts: CauseTimes) -> None:
         self.stall_count += 1
         self.stalled_s += gap_s
-        stall = Stall(_ms(left_s - gap_s - self.arrived_s), _ms(gap_s), stall_cause(parts), parts)
+        stall = Stall(milliseconds(left_s - gap_s - self.arrived_s), milliseconds(gap_s), parts.largest, parts)
         self.stalls.append(stall)
         self.stalls.sort(key=lambda stall: stall.gap_ms, reverse=True)
         del self.stalls[LONGEST_STALLS:]
 
     def timings(self) -> Timings:
         """The measures of an ended request. What never came counts as lasting until the end."""
-        ended = self.ended_s if self.ended_s is not None else self._latest()
+        latest = max([self.arrived_s, self.admitted_s or self.arrived_s, *self.token_times_s[-1:]])
+        ended = latest if self.ended_s is None else self.ended_s
         admitted = ended if self.admitted_s is None else min(max(self.admitted_s, self.arrived_s), ended)
         first = min(max(self.token_times_s[0], admitted), ended) if self.token_times_s else ended
         load = min(self.load_s, admitted - self.arrived_s)
         requeued = min(self._requeued_until(first), first - admitted)
-        highest_s = self.highest_gap_target_s or 0.0
-        raised = highest_s > self.gap_target_s
+        raised = self.highest_gap_target_s > self.gap_target_s
         prefill_tokens = self.prompt_tokens - self.cached_tokens if self.admitted_s is not None else 0
         tokens = len(self.token_times_s)
-        gaps = sorted(b - a for a, b in zip(self.token_times_s, self.token_times_s[1:], strict=False))
+        gaps = sorted(b - a for a, b in pairwise(self.token_times_s))
         return Timings(
-            load_ms=_ms(load),
-            queue_ms=_ms(admitted - self.arrived_s - load + requeued),
-            prefill_ms=_ms(first - admitted - requeued),
+            load_ms=milliseconds(load),
+            queue_ms=milliseconds(admitted - self.arrived_s - load + requeued),
+            prefill_ms=milliseconds(first - admitted - requeued),
             prefill_tokens=prefill_tokens,
             cached_tokens=self.cached_tokens,
             cached_in=self.cached_in or None,
-            recall_ms=_ms(self.recall_s),
-            saved_ms=_ms(max(0.0, self.recalled_reading_s - self.recall_s)),
+            recall_ms=milliseconds(self.restore_s),
+            saved_ms=milliseconds(max(0.0, self.saved_prefill_s - self.restore_s)),
             reread=self.reread,
-            prefill_tokens_per_second=_rate(prefill_tokens, first - admitted - requeued) if tokens else None,
-            ttft_ms=_ms(first - self.arrived_s) if tokens else None,
-            decode_ms=_ms(ended - first),
+            prefill_tokens_per_second=per_second(prefill_tokens, first - admitted - requeued) if tokens else None,
+            ttft_ms=milliseconds(first - self.arrived_s) if tokens else None,
+            decode_ms=milliseconds(ended - first),
             decode_tokens=tokens,
-            decode_tokens_per_second=_rate(tokens - 1, self.token_times_s[-1] - first) if tokens > 1 else None,
-            itl_p50_ms=_ms(percentile(gaps, 50)) if gaps else None,
-            itl_p95_ms=_ms(percentile(gaps, 95)) if gaps else None,
-            itl_max_ms=_ms(gaps[-1]) if gaps else None,
-            total_ms=_ms(ended - self.arrived_s),
+            decode_tokens_per_second=per_second(tokens - 1, self.token_times_s[-1] - first) if tokens > 1 else None,
+            itl_p50_ms=milliseconds(percentile(gaps, 50)) if gaps else None,
+            itl_p95_ms=milliseconds(percentile(gaps, 95)) if gaps else None,
+            itl_max_ms=milliseconds(gaps[-1]) if gaps else None,
+            total_ms=milliseconds(ended - self.arrived_s),
             prefill_parts=self.prefill_parts,
             decode_parts=self.decode_parts.total() if gaps and self.prefill_parts else None,
             stalls=self.stall_count,
-            stalled_ms=_ms(self.stalled_s),
-            gap_target_ms=_ms(self.gap_target_s),
-            raised_gap_target_ms=_ms(highest_s) if raised else None,
+            stalled_ms=milliseconds(self.stalled_s),
+            gap_target_ms=milliseconds(self.gap_target_s),
+            raised_gap_target_ms=milliseconds(self.highest_gap_target_s) if raised else None,
             raised_at_answers=self.raised_at_answers if raised else 0,
             preemptions=self.preemptions,
         )
@@ -252,31 +252,3 @@ class Timeline:
         """How long it had waited for KV cells again at an instant before its first token, s."""
         waits_s = max(0.0, at_s - self._preempted_s) if self._preempted_s is not None and self._requeued else 0.0
         return self.requeued_s + waits_s
-
-    def _latest(self) -> float:
-        return max([self.arrived_s, self.admitted_s or self.arrived_s, *self.token_times_s[-1:]])
-
-
-def stall_cause(parts: Parts) -> Cause:
-    """What a stall is charged to: its largest part."""
-    return max(CAUSES, key=parts.of)
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The nearest-rank percentile of ascending values: a value that occurred, not one in between.
-
-    Raises:
-        ValueError: There are no values.
-    """
-    if not ordered:
-        raise ValueError("there is no percentile of no values")
-    rank = -(-len(ordered) * percent // 100)
-    return ordered[max(0, int(rank) - 1)]
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 3)
-
-
-def _rate(count: int, seconds: float) -> float | None:
-    return round(count / seconds, 2) if seconds > 0 else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from legato.core.causes import CAUSES, Blame, Cause
+from legato.core.causes import Blame, Cause
 from legato.telemetry.advice import ADVICE, Advice, advice
-from legato.telemetry.breakdown import Phase, Split, split
+from legato.telemetry.breakdown import RequestPhase, breakdown
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.sentences import sentences
 
 
-class CauseTime(msgspec.Struct, frozen=True):
+class CauseShare(msgspec.Struct, frozen=True):
     """Time that went into one cause."""
 
     cause: Cause
@@ -23,13 +23,13 @@ class CauseTime(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """Where the wait came from."""
 
-    dominant: Phase
+    dominant: RequestPhase
     """The phase that took longest."""
     share: float
     """Its part of the time from arrival to end, 0 to 1; 0 if nothing took any time."""
     ms: float
     """How long it took."""
-    causes: list[CauseTime]
+    causes: list[CauseShare]
     """What the time after admission went into, longest first, without those that took none."""
     blamed: list[Blame]
     """Whose prompts were read meanwhile, longest first."""
@@ -41,20 +41,16 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def verdict(record: RequestRecord) -> Verdict:
     """Judge one ended request."""
-    times = split(record)
+    times = breakdown(record)
     advised = advice(record, times)
     ms = times.phases_ms[times.dominant]
+    longest_first = sorted(times.causes_ms.items(), key=lambda cause_and_ms: -cause_and_ms[1])
     return Verdict(
         dominant=times.dominant,
         share=times.share(ms),
         ms=ms,
-        causes=_causes(times),
+        causes=[CauseShare(cause, took_ms, times.share(took_ms)) for cause, took_ms in longest_first if took_ms > 0],
         blamed=times.blamed,
         advice=advised,
         sentences=[*sentences(record, times), *(ADVICE[code] for code in advised)],
     )
-
-
-def _causes(times: Split) -> list[CauseTime]:
-    found = [(cause, times.causes_ms[cause]) for cause in CAUSES if times.causes_ms[cause] > 0]
-    return [CauseTime(cause, ms, times.share(ms)) for cause, ms in sorted(found, key=lambda pair: -pair[1])]

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from legato.core.causes import Parts
+from legato.core.causes import CauseTimes
 from legato.errors import LegatoError
 from legato.sinks.spans import SpanExporter
 from legato.telemetry.record import RequestRecord
@@ -94,7 +94,7 @@ def test_attributes_follow_the_conventions() -> None:
 
 def test_causes_and_stalls_are_told_with_the_phase() -> None:
     record = request_record(stalls=[stall(300, at_ms=110)])
-    parts = Parts(own_decode_ms=60, others_prefill_ms=280)
+    parts = CauseTimes(own_decode_ms=60, others_prefill_ms=280)
     record = structs.replace(record, timings=replace(record.timings, decode_parts=parts))
     decode = exported(record)["decode"]
     assert decode.attributes is not None

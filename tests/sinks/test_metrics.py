@@ -14,7 +14,7 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
-from legato.core.calls import Call, Chunk
+from legato.core.calls import Call, PrefillChunk
 from legato.core.causes import CAUSES
 from legato.sinks.metrics import ERROR_BUCKETS, GAP_BUCKETS_S, PHASE_BUCKETS_S, Distribution, Live, Metrics, Planning
 from tests.telemetry.records import request_record, stall
@@ -92,8 +92,8 @@ def test_stalls_are_counted_by_cause_and_those_not_listed_as_other() -> None:
 def test_the_engines_time_is_shared_out_by_tokens() -> None:
     metrics = some_metrics()
     metrics.call(Call(1.0, 2.0, decoded=[1]))
-    metrics.call(Call(2.0, 4.0, chunks=[Chunk(2, 0, 128)]))
-    metrics.call(Call(4.0, 5.0, decoded=[1], chunks=[Chunk(2, 128, 2), Chunk(3, 0, 1)]))
+    metrics.call(Call(2.0, 4.0, chunks=[PrefillChunk(2, 0, 128)]))
+    metrics.call(Call(4.0, 5.0, decoded=[1], chunks=[PrefillChunk(2, 128, 2), PrefillChunk(3, 0, 1)]))
     metrics.call(Call(5.0, 5.0))
     values = scraped(metrics)
     assert values["legato_calls_total"] == 4
@@ -200,7 +200,7 @@ def test_a_distribution_is_the_librarys_histogram_of_the_same_values(values: lis
         theirs.labels(model="m").observe(value)
     for value in values[:20]:
         ours.observe("m", value)
-    ours.observe_all("m", np.asarray(values[20:], dtype=np.float64))
+    ours.observe("m", np.asarray(values[20:], dtype=np.float64))
     (expected,), (got,) = registry.collect(), ours.collect()
     samples = {(s.name, *s.labels.values()): s.value for s in got.samples}
     for sample in expected.samples:

@@ -1,4 +1,4 @@
-"""The nearest-rank percentile."""
+"""Rounded figures, and the nearest-rank percentile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.telemetry.timeline import percentile
+from legato.telemetry.figures import milliseconds, per_second, percentile
 
 FIVE = [15, 20, 35, 40, 50]
 """The usual worked example of this definition."""
@@ -46,3 +46,9 @@ def test_of_no_values_there_is_none() -> None:
 )
 def test_it_is_the_smallest_value_that_so_many_percent_do_not_exceed(values: list[float], percent: int) -> None:
     assert percentile(values, percent) == values[math.ceil(len(values) * percent / 100) - 1]
+
+
+def test_figures_are_rounded_once_and_alike() -> None:
+    assert milliseconds(0.0123456789) == 12.346
+    assert per_second(10, 3.0) == 3.33
+    assert per_second(10, 0.0) is None

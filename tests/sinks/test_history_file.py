@@ -1,4 +1,4 @@
-"""Ended requests, kept in a file."""
+"""The file of ended requests: what is in it, how long it may grow, and what becomes of it when something goes wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import textwrap
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,76 +23,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.errors import LegatoError
+from legato.sinks import history_file
 from legato.sinks.history import History
-from legato.sinks.history_file import RARE_ROWS, pack, unpack
+from legato.sinks.history_file import UnusableFileError, pack, unpack
 from legato.telemetry.record import RequestRecord
-from legato.telemetry.summary import Cursor, Summary
 from legato.telemetry.verdict import verdict
-from tests.telemetry.records import ARRIVED_AT, request_record, stall
+from tests.sinks.histories import filled, opened, some_records
+from tests.telemetry.records import ARRIVED_AT, request_record
 
 ROOT = Path(__file__).parents[2]
 YEAR_S = 365 * 86400.0
+TEXT, INTEGER, REAL = "TEXT", "INTEGER", "REAL"
+COLUMNS_OF_VERSION_2 = [
+    ("number", INTEGER, 0),
+    ("id", TEXT, 1),
+    ("arrived_at", REAL, 1),
+    ("client", TEXT, 0),
+    ("model", TEXT, 1),
+    ("endpoint", TEXT, 1),
+    ("end", TEXT, 1),
+    ("prompt_tokens", INTEGER, 1),
+    ("cached_tokens", INTEGER, 1),
+    ("answer_tokens", INTEGER, 1),
+    ("queue_ms", REAL, 1),
+    ("load_ms", REAL, 1),
+    ("prefill_ms", REAL, 1),
+    ("ttft_ms", REAL, 0),
+    ("decode_ms", REAL, 1),
+    ("total_ms", REAL, 1),
+    ("itl_max_ms", REAL, 0),
+    ("stalls", INTEGER, 1),
+    ("verdict", TEXT, 1),
+]
+"""Names, types, and whether they must have a value. Others would be another version."""
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data" / "history.sqlite"
-
-
-def opened(
-    path: Path, *, max_age_s: float | None = None, max_bytes: int | None = None, now: float = ARRIVED_AT
-) -> History:
-    return History.open(path, max_age_s=max_age_s, max_bytes=max_bytes, clock=lambda: now)
-
-
-@pytest.fixture
-def history(path: Path) -> Iterator[History]:
-    history = opened(path)
-    yield history
-    history.close()
-
-
-def filled(history: History, records: list[RequestRecord]) -> History:
-    for record in records:
-        history.add(record)
-    assert history.flush()
-    return history
-
-
-def some_records(count: int) -> list[RequestRecord]:
-    """As they end: not in the order of their arrival, and some arrived at one instant."""
-    return [
-        request_record(
-            f"chatcmpl-{i:04}",
-            arrived_at=ARRIVED_AT + (i * 7 % count) // 2,
-            client=("ann", "bob", None)[i % 3],
-            model="big" if i % 4 == 0 else "small",
-            end="failed" if i % 10 == 0 else "stop",
-            queue_ms=1000.0 if i % 9 == 0 else 10.0,
+def test_the_columns_are_those_of_the_version(path: Path) -> None:
+    opened(path).close()
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (2,)
+        assert file.execute("SELECT name, type, \"notnull\" FROM pragma_table_info('requests')").fetchall() == (
+            COLUMNS_OF_VERSION_2
         )
-        for i in range(count)
-    ]
-
-
-def all_pages(history: History, limit: int, **filters: object) -> list[Summary]:
-    found: list[Summary] = []
-    before = None
-    while True:
-        page = history.page(before=before, limit=limit, **filters)  # type: ignore[arg-type]
-        found += page.records
-        if page.next is None:
-            return found
-        assert len(page.records) == limit
-        before = Cursor.parse(str(page.next))
-
-
-def test_a_record_comes_back_whole(history: History) -> None:
-    record = request_record(client="ann", stalls=[stall()])
-    filled(history, [record])
-    assert history.get(record.id) == record
-    assert history.get("chatcmpl-none") is None
-    assert history.page().records == [Summary.of(record)]
 
 
 def test_what_a_record_says_of_targets_and_tiers_comes_back(history: History) -> None:
@@ -116,135 +88,8 @@ def test_a_record_of_before_there_were_targets_and_tiers_is_read() -> None:
 
 @given(st.lists(st.integers(0, 10**12), max_size=50))
 def test_tokens_keep_their_microsecond(instants_us: list[int]) -> None:
-    record = request_record()
-    record.token_ms = [us / 1000 for us in instants_us]
+    record = request_record(token_ms=[us / 1000 for us in instants_us])
     assert unpack(pack(record)) == record
-
-
-@pytest.mark.parametrize("limit", [1, 7, 60, 1000])
-def test_pages_give_each_record_once_newest_first(history: History, limit: int) -> None:
-    records = some_records(60)
-    found = all_pages(filled(history, records), limit)
-    assert sorted(s.id for s in found) == sorted(r.id for r in records)
-    arrivals = [s.arrived_at for s in found]
-    assert arrivals == sorted(arrivals, reverse=True)
-
-
-@pytest.mark.parametrize(
-    "filters",
-    [
-        {"client": "ann"},
-        {"model": "big"},
-        {"end": "failed"},
-        {"text": "chatcmpl-000"},
-        {"slower_than_ms": 1000.0},
-        {"client": "bob", "model": "small", "end": "stop", "text": "chatcmpl-00", "slower_than_ms": 100},
-        {"client": "nobody"},
-    ],
-)
-def test_filters_let_through_what_meets_all_of_them(history: History, filters: dict[str, object]) -> None:
-    records = some_records(60)
-    expected = {s.id for s in map(Summary.of, records) if _meets(s, filters)}
-    found = all_pages(filled(history, records), 4, **filters)
-    assert {s.id for s in found} == expected
-    assert len(found) == len(expected)
-
-
-def _meets(summary: Summary, filters: dict[str, object]) -> bool:
-    text = str(filters.get("text", ""))
-    slower = filters.get("slower_than_ms", -1.0)
-    assert isinstance(slower, int | float)
-    equal = all(getattr(summary, name) == filters[name] for name in ("client", "model", "end") if name in filters)
-    return equal and summary.id.startswith(text) and summary.total_ms > slower
-
-
-def test_percent_and_underscore_in_an_id_are_letters(history: History) -> None:
-    filled(history, [request_record("a%b"), request_record("axb"), request_record("a_b")])
-    assert [s.id for s in history.page(text="a%").records] == ["a%b"]
-    assert [s.id for s in history.page(text="a_").records] == ["a_b"]
-
-
-def test_a_page_is_kept_while_new_records_come(history: History) -> None:
-    records = some_records(20)
-    first = filled(history, records).page(limit=10)
-    filled(history, [request_record("new", arrived_at=ARRIVED_AT + 10**6)])
-    second = history.page(before=first.next, limit=10)
-    assert {s.id for s in first.records + second.records} == {r.id for r in records}
-
-
-def test_a_cursor_that_is_none_says_so() -> None:
-    with pytest.raises(LegatoError, match="no place in the history"):
-        Cursor.parse("yesterday")
-
-
-PLANS = [
-    ({}, "by_arrival"),
-    ({"client": "ann"}, "by_client"),
-    ({"model": "small"}, "by_model"),
-    ({"end": "stop"}, "by_end"),
-    ({"text": "chatcmpl-"}, "by_arrival"),
-    ({"slower_than_ms": 1.0}, "by_arrival"),
-    ({"client": "ann", "text": "chatcmpl-", "slower_than_ms": 1.0}, "by_client"),
-]
-
-
-@pytest.mark.parametrize(("filters", "index"), PLANS)
-@pytest.mark.parametrize("before", [None, Cursor(ARRIVED_AT + 10, 5)])
-def test_a_common_filter_is_read_in_order_and_never_sorted(
-    large: History, filters: dict[str, object], index: str, before: Cursor | None
-) -> None:
-    plan = _plan(large, before=before, **filters)
-    assert f"USING INDEX {index}" in plan
-    assert "TEMP B-TREE" not in plan
-
-
-@pytest.mark.parametrize(
-    ("filters", "index"),
-    [
-        ({"text": "chatcmpl-00000012"}, "by_id"),
-        ({"slower_than_ms": 5000.0}, "by_total"),
-        ({"client": "ann", "slower_than_ms": 5000.0}, "by_total"),
-        ({"client": "ann", "end": "failed"}, "by_end"),
-    ],
-)
-def test_a_rare_filter_reads_only_its_own_rows(large: History, filters: dict[str, object], index: str) -> None:
-    plan = _plan(large, before=None, **filters)
-    assert f"SEARCH requests USING INDEX {index}" in plan
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """Enough rows that the common filters are not rare."""
-    path = tmp_path_factory.mktemp("large") / "history.sqlite"
-    opened(path).close()
-    columns = ", ".join(f'"{name}"' for name in Summary.__struct_fields__)
-    with sqlite3.connect(path) as file:
-        file.execute(
-            f"INSERT INTO requests ({columns}) WITH RECURSIVE n(i) AS "
-            f"(SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {RARE_ROWS + 100}) "
-            f"SELECT printf('chatcmpl-%08d', i), {ARRIVED_AT} + i, 'ann', 'small', 'chat', "
-            "iif(i % 1000 = 0, 'failed', 'stop'), 9, 0, 9, 1, 0, 9, 9, 9, iif(i % 900 = 0, 9999, 99), 9, 0, '' FROM n"
-        )
-        # The failed ones must not make the others rare.
-        file.execute(
-            f"INSERT INTO requests ({columns}) SELECT id || 'b', {columns.partition(', ')[2]} FROM requests LIMIT 200"
-        )
-    file.close()
-    history = opened(path)
-    yield history
-    history.close()
-
-
-def _plan(history: History, **arguments: object) -> str:
-    """How SQLite goes about the list's query."""
-    statements: list[str] = []
-    history.page(limit=1)  # opens the file
-    reader = history._reader
-    assert reader is not None
-    reader.set_trace_callback(statements.append)
-    history.page(**arguments)  # type: ignore[arg-type]
-    reader.set_trace_callback(None)
-    return "\n".join(row[3] for row in reader.execute(f"EXPLAIN QUERY PLAN {statements[-1]}"))
 
 
 def test_a_record_that_cannot_be_read_is_none(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -290,7 +135,7 @@ def test_closing_writes_what_waits(path: Path) -> None:
 
 
 def test_a_slow_disk_drops_the_oldest_and_counts_them(path: Path) -> None:
-    history = History.open(path, max_age_s=None, max_bytes=None, queue_limit=10)
+    history = History(path, max_age_s=None, max_bytes=None, queue_limit=10)
     with sqlite3.connect(path) as other:
         other.execute("BEGIN IMMEDIATE")  # nobody else may write until it ends
         for record in some_records(100):
@@ -311,7 +156,7 @@ def test_a_killed_writer_leaves_a_whole_file(path: Path) -> None:
         from pathlib import Path
         from legato.sinks.history import History
         from tests.telemetry.records import request_record
-        history = History.open(Path({str(path)!r}), max_age_s=None, max_bytes=200_000)
+        history = History(Path({str(path)!r}), max_age_s=None, max_bytes=200_000)
         for i in range(10**9):
             history.add(request_record(f"r{{i}}"))
             if i % 100 == 0:
@@ -479,7 +324,7 @@ def test_a_full_disk_turns_it_off_and_adding_goes_on(path: Path) -> None:
         from legato.sinks.history import History
         from tests.telemetry.records import request_record
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-        history = History.open(Path({str(path)!r}), max_age_s=None, max_bytes=None)
+        history = History(Path({str(path)!r}), max_age_s=None, max_bytes=None)
         for i in range(20):
             for j in range(100):
                 history.add(request_record(f"r{{i}}-{{j}}", tokens=500))
@@ -514,4 +359,18 @@ def test_it_is_read_while_it_is_written(path: Path) -> None:
     assert history.flush()
     assert history.problem is None
     assert len(history.page(limit=9000).records) + history.dropped == 5000
+    history.close()
+
+
+def test_a_new_file_that_is_damaged_at_once_turns_it_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(_path: Path) -> sqlite3.Connection:
+        raise UnusableFileError("is damaged")
+
+    monkeypatch.setattr(history_file, "prepared", damaged)
+    path.parent.mkdir()
+    path.write_bytes(b"in the way")
+    history = opened(path)
+    assert not history.is_on
+    assert history.problem is not None
+    assert "no longer kept" in history.problem
     history.close()
