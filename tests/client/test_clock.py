@@ -7,7 +7,7 @@ import random
 import pytest
 
 from legato.client.clock import KEPT_ROUND_TRIPS, WorkerClock, on_server_clock
-from legato.core.calls import Call, Chunk
+from legato.core.calls import Call, PrefillChunk
 from legato.wire.messages import Report
 
 
@@ -17,9 +17,9 @@ def test_a_local_worker_has_the_server_s_clock_and_its_reports_are_left_as_they_
 
 
 def test_every_instant_is_shifted_and_nothing_else() -> None:
-    call = Call(10.0, 10.5, [1], [Chunk(2, 0, 64)], 0.4)
+    call = Call(10.0, 10.5, [1], [PrefillChunk(2, 0, 64)], 0.4)
     report = Report(10.5, admitted=[2], raised=[(1, 0.2)], tokens=[(1, 7, None)], ended=[(1, "stop", "")], call=call)
-    shifted = Call(1010.0, 1010.5, [1], [Chunk(2, 0, 64)], 0.4)
+    shifted = Call(1010.0, 1010.5, [1], [PrefillChunk(2, 0, 64)], 0.4)
     assert on_server_clock(report, 1000.0) == Report(
         1010.5, admitted=[2], raised=[(1, 0.2)], tokens=[(1, 7, None)], ended=[(1, "stop", "")], call=shifted
     )

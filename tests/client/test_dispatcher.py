@@ -9,7 +9,7 @@ import pytest
 from legato.client.dispatcher import QueueFullError
 from legato.client.request_stream import Ended, PromptRead, Token
 from legato.core.answers import Logprobs
-from legato.core.calls import Call, Chunk
+from legato.core.calls import Call, PrefillChunk
 from legato.wire.messages import Cancel, LoadFailed, Report, Submit
 from tests.client.fake_transport import SIGKILL, Stage, ends, events_so_far, play
 from tests.support.errors import is_sentence
@@ -88,7 +88,7 @@ def test_what_a_report_brings_reaches_its_requests_in_order() -> None:
         logprobs = Logprobs(-0.5, [(7, -0.5)])
         stage.worker.tell(Report(1.0, admitted=[1]))
         stage.worker.tell(
-            Report(1.2, tokens=[(1, 7, logprobs), (99, 8, None)], call=Call(1.0, 1.2, [], [Chunk(1, 0, 3)]))
+            Report(1.2, tokens=[(1, 7, logprobs), (99, 8, None)], call=Call(1.0, 1.2, [], [PrefillChunk(1, 0, 3)]))
         )
         stage.worker.tell(Report(1.3, ended=[(1, "length", ""), (99, "stop", "")]))
         read, token, end = [event async for event in request]

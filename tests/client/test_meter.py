@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from legato.client.request_stream import RequestStream, Token
-from legato.core.calls import Call, Chunk
-from legato.core.causes import Parts
+from legato.core.calls import Call, PrefillChunk
+from legato.core.causes import CauseTimes
 from legato.core.timings import Timings
 from legato.wire.messages import Report
 from tests.client.fake_transport import Stage, events_so_far, play
@@ -36,13 +36,13 @@ class Engine:
         self._tell(Report(self.now_s - self._behind_s, **events))  # type: ignore[arg-type]
 
     def read(self, request: RequestStream, start: int, tokens: int, *, last: bool = False) -> None:
-        self._call(request, 0.2, [], [Chunk(request.submit.id, start, tokens)], token=last)
+        self._call(request, 0.2, [], [PrefillChunk(request.submit.id, start, tokens)], token=last)
 
     def decode(self, request: RequestStream, took_s: float = 0.01) -> None:
         self._call(request, took_s, [request.submit.id], [], token=True)
 
     def _call(
-        self, request: RequestStream, took_s: float, decoded: list[int], chunks: list[Chunk], *, token: bool
+        self, request: RequestStream, took_s: float, decoded: list[int], chunks: list[PrefillChunk], *, token: bool
     ) -> None:
         begun_s = self.now_s - self._behind_s
         self._clock.now_s += took_s
@@ -57,7 +57,7 @@ class Engine:
         return request.timeline.timings()
 
 
-def parts_of(timings: Timings) -> tuple[Parts, Parts]:
+def parts_of(timings: Timings) -> tuple[CauseTimes, CauseTimes]:
     """Where the time to the first token went, and that of the gaps."""
     assert timings.prefill_parts is not None
     assert timings.decode_parts is not None
@@ -166,7 +166,7 @@ def test_a_token_that_has_not_left_yet_is_a_first_token_all_the_same() -> None:
     async def script(stage: Stage) -> None:
         mine = stage.submit(tier="flex")
         stage.worker.tell(Report(100.0, admitted=[1]))
-        stage.worker.tell(Report(100.2, tokens=[(1, 7, None)], call=Call(100.0, 100.2, [], [Chunk(1, 0, 3)])))
+        stage.worker.tell(Report(100.2, tokens=[(1, 7, None)], call=Call(100.0, 100.2, [], [PrefillChunk(1, 0, 3)])))
         stage.worker.tell(Report(100.3, preempted=[1]))
         assert mine.answering
         stage.worker.tell(Report(105.0, admitted=[1]))
@@ -179,7 +179,7 @@ def test_a_token_and_a_preemption_in_one_report_are_in_that_order() -> None:
     async def script(stage: Stage) -> None:
         mine = stage.submit(tier="flex")
         stage.worker.tell(Report(100.0, admitted=[1]))
-        call = Call(100.0, 100.2, [], [Chunk(1, 0, 3)])
+        call = Call(100.0, 100.2, [], [PrefillChunk(1, 0, 3)])
         stage.worker.tell(Report(100.2, tokens=[(1, 7, None)], preempted=[1], call=call))
         stage.worker.tell(Report(105.0, admitted=[1]))
         assert mine.timeline.requeued_s == 0
