@@ -346,7 +346,7 @@ class Service:
         for request in requests:
             self._check_length(len(request.prompt), param)
         vocabulary = self.language.vocabulary
-        rereading = self._rereading = self._rereading or Rereading(vocabulary)
+        rereading = self._rereading = self._rereading or Rereading(vocabulary.text)
         generations: list[Generation] = []
         try:
             for request in requests:
