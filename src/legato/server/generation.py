@@ -16,7 +16,7 @@ from legato.core.origin import EndReason, Origin
 from legato.core.sampling import SamplingParameters
 from legato.core.timings import Reread, Timings
 from legato.core.tokens import Tokens
-from legato.engine.vocabulary import Vocabulary
+from legato.core.vocabulary import Vocabulary
 from legato.server.api_error import ApiError
 from legato.server.recorder import Recorder
 from legato.server.rereading import Rereading
@@ -24,6 +24,7 @@ from legato.server.text import AnswerText, Piece
 from legato.telemetry.live import prefill_left_ms
 
 FinishReason = Literal["stop", "length"]
+"""The model or a stop string ended the answer, or it may have no more tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,8 @@ class Finish:
 
     reason: FinishReason
     prompt_tokens: int
-    cached_tokens: int
-    answer_tokens: int
     timings: Timings
+    """They count the answer's tokens too, and those of the prompt that were cached."""
 
 
 class Generation:
@@ -108,14 +108,14 @@ class Generation:
         recorder.submitted(self._stream.submit.id, request.origin)
 
     @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that did not have to be read, as far as that is known."""
+        return self._stream.timeline.cached_tokens
+
+    @property
     def prompt_tokens(self) -> int:
         """Tokens of the prompt."""
         return self._stream.timeline.prompt_tokens
-
-    @property
-    def cached_tokens(self) -> int:
-        """Those that did not have to be read."""
-        return self._stream.timeline.cached_tokens
 
     def cancel(self) -> None:
         """Free what it holds in the engine, if it has not ended."""
@@ -161,7 +161,7 @@ class Generation:
         finally:
             # Whoever leaves early leaves it cancelled.
             self._record(end, error, ended_s)
-        yield self._finish(reason, reread)
+        yield Finish(reason, timeline.prompt_tokens, replace(timeline.timings(), reread=reread))
 
     def _record(self, end: EndReason, error: str = "", ended_s: float | None = None) -> None:
         if not self._recorded:
@@ -191,47 +191,3 @@ class Generation:
         timeline = self._stream.timeline
         left_ms = prefill_left_ms(timeline.latest_chunks, timeline.prompt_tokens)
         return Progress(timeline.read_tokens, timeline.cached_tokens, timeline.prompt_tokens, left_ms)
-
-    def _finish(self, reason: FinishReason, reread: Reread | None) -> Finish:
-        timeline = self._stream.timeline
-        return Finish(
-            reason=reason,
-            prompt_tokens=timeline.prompt_tokens,
-            cached_tokens=timeline.cached_tokens,
-            answer_tokens=len(timeline.token_times_s),
-            timings=replace(timeline.timings(), reread=reread),
-        )
-
-
-async def interleave(generations: Sequence[Generation]) -> AsyncIterator[tuple[int, Piece | Progress | Finish]]:
-    """The items of several generations as they come, each with its generation's index.
-
-    Raises:
-        ApiError: One of them failed; the others are cancelled.
-    """
-    if len(generations) == 1:
-        async for item in generations[0]:
-            yield 0, item
-        return
-    items: asyncio.Queue[tuple[int, Piece | Progress | Finish | ApiError]] = asyncio.Queue()
-
-    async def forward(index: int, generation: Generation) -> None:
-        try:
-            async for item in generation:
-                items.put_nowait((index, item))
-        except ApiError as error:
-            items.put_nowait((index, error))
-
-    tasks = [asyncio.create_task(forward(i, g)) for i, g in enumerate(generations)]
-    try:
-        running = len(tasks)
-        while running:
-            index, received = await items.get()
-            if isinstance(received, ApiError):
-                raise received
-            running -= isinstance(received, Finish)
-            yield index, received
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
