@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.errors import LegatoError
@@ -173,7 +174,7 @@ class AccessMiddleware:
         scheme, _, key = headers.get("authorization", "").partition(" ")
         given = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         if not given:
-            is_known, client = self._sessions.client(_cookie(headers, COOKIE))
+            is_known, client = self._sessions.client(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""))
         else:
             # Headers arrive as Latin-1, whatever their bytes mean.
             is_known, client = self._keys.client_of(given.encode("latin-1"))
@@ -211,9 +212,3 @@ class AccessMiddleware:
         return ApiError(
             413, f"The body is larger than {limit:g} MiB, the most that this server takes.", code="too_large"
         )
-
-
-def _cookie(headers: Headers, name: str) -> str:
-    """The value of a cookie; empty if it was not sent."""
-    pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
-    return next((value for key, _, value in pairs if key == name), "")

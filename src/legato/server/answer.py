@@ -8,40 +8,15 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
-from legato.core.origin import Endpoint, Origin, ServiceTier
-from legato.core.sampling import SamplingParameters
+from legato.core.origin import ServiceTier
 from legato.core.timings import Timings
-from legato.core.tokens import Tokens
 from legato.server.api_error import ApiError
-from legato.server.generation import Finish, Generation, GenerationRequest, Progress
+from legato.server.generation import AnswerRequest, Finish, Generation, Progress
 from legato.server.routes import client_of, clients_of, service_of
 from legato.server.text import ChosenToken, Piece
 
 Part = Piece | Progress | Finish
 """What an answer brings of each of its choices; the last part of a choice is its `Finish`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRequest:
-    """What a client asks for, whichever API it said it in."""
-
-    id: str
-    """Of the whole answer; its further choices are known as `ID-1` and so on."""
-    endpoint: Endpoint
-    choices: Sequence[tuple[Tokens, SamplingParameters]]
-    """Prompt and sampling of each answer that is wanted, which are written side by side."""
-    param: str
-    """The parameter that the prompts came in, for refusals."""
-    max_new_tokens: int
-    """Most tokens of each choice."""
-    stops: Sequence[str] = ()
-    top_logprobs: int | None = None
-    """How many likeliest tokens to report with each; None for no log-probabilities."""
-    service_tier: ServiceTier = "default"
-    gap_target_ms: float | None = None
-    """Longest gap between tokens that the reader should see; None for the key's or the server's."""
-    progress: bool = False
-    """Tell while the prompt is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,22 +102,14 @@ def begin_answer(request: Request, asked: AnswerRequest) -> Answer:
     """
     clients, client = clients_of(request), client_of(request)
     tier = clients.service_tier(client, asked.service_tier)
-    gap_target_s = clients.gap_target_s(client, asked.gap_target_ms)
-    parts = [
-        GenerationRequest(
-            prompt,
-            Origin(asked.id if number == 0 else f"{asked.id}-{number}", asked.endpoint, client, tier),
-            asked.max_new_tokens,
-            sampling,
-            asked.stops,
-            asked.top_logprobs,
-            request.state.arrived_s,
-            progress=asked.progress,
-            gap_target_s=gap_target_s,
-        )
-        for number, (prompt, sampling) in enumerate(asked.choices)
-    ]
-    return Answer(asked.id, tier, service_of(request).submit_all(parts, param=asked.param))
+    generations = service_of(request).submit_all(
+        asked,
+        client=client,
+        service_tier=tier,
+        gap_target_s=clients.gap_target_s(client, asked.gap_target_ms),
+        arrived_s=request.state.arrived_s,
+    )
+    return Answer(asked.id, tier, generations)
 
 
 def slowest(finishes: Iterable[Finish]) -> Timings:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from legato import __version__
 from legato.client.client import EngineClient, QueueFullError
@@ -19,13 +19,15 @@ from legato.client.status import (
     StoppedState,
     describe,
 )
+from legato.core.origin import Origin, ServiceTier
 from legato.errors import LegatoError
 from legato.server.api_error import ApiError, invalid
 from legato.server.cost_memory import CostMemory
-from legato.server.generation import Generation, GenerationRequest
+from legato.server.generation import AnswerRequest, Generation
 from legato.server.prompting import Language
 from legato.server.recorder import Recorder
 from legato.server.rereading import Rereading
+from legato.server.text import AnswerText
 from legato.sinks.history import History
 from legato.sinks.metrics import Live, Metrics, Planning, Remembered
 from legato.sinks.spans import SpanExporter
@@ -233,24 +235,45 @@ class Service:
 
     # Requests
 
-    def submit_all(self, requests: Sequence[GenerationRequest], *, param: str) -> list[Generation]:
-        """Submit the parts of one request: all, or none of them.
+    def submit_all(
+        self,
+        asked: AnswerRequest,
+        *,
+        client: str | None,
+        service_tier: ServiceTier,
+        gap_target_s: float | None,
+        arrived_s: float,
+    ) -> list[Generation]:
+        """Submit the choices of one answer: all, or none of them.
 
         Args:
-            requests: The parts.
-            param: The parameter that their prompts came in.
+            asked: What a client asks for.
+            client: Name of its API key.
+            service_tier: How it is served, whatever it asks for.
+            gap_target_s: Longest gap between tokens that the reader should see; None for the engine's.
+            arrived_s: When the request arrived, on the monotonic clock.
 
         Raises:
             ApiError: A prompt is empty or too long, too many requests wait, or no model is ready.
         """
-        for request in requests:
-            self._check_length(len(request.prompt), param)
+        for prompt, _ in asked.choices:
+            self._check_length(len(prompt), asked.param)
         vocabulary = self.language.vocabulary
         rereading = self._rereading = self._rereading or Rereading(vocabulary.text)
         generations: list[Generation] = []
         try:
-            for request in requests:
-                generations.append(Generation(self.engine, vocabulary, self.recorder, rereading, request))  # noqa: PERF401 - kept if one fails
+            for number, (prompt, sampling) in enumerate(asked.choices):
+                stream = self.engine.submit(
+                    prompt,
+                    origin=Origin(f"{asked.id}-{number}" if number else asked.id, asked.endpoint, client, service_tier),
+                    max_new_tokens=asked.max_new_tokens,
+                    sampling=sampling,
+                    top_logprobs=asked.top_logprobs,
+                    gap_target_s=gap_target_s,
+                    arrived_s=arrived_s,
+                )
+                text = AnswerText(vocabulary, asked.stops)
+                generations.append(Generation(stream, text, self.recorder, rereading, asked.progress))
         except Exception as error:
             for generation in generations:
                 generation.cancel()

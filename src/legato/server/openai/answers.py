@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from legato.core.timings import Timings
 from legato.core.tokens import Tokens
-from legato.server.answer import Answer, AnswerRequest, Choice, begin_answer, slowest
+from legato.server.answer import Answer, Choice, begin_answer, slowest
 from legato.server.api_error import ApiError
-from legato.server.generation import Finish, Progress
+from legato.server.generation import AnswerRequest, Finish, Progress
 from legato.server.openai.bodies import Body, PartOfChoice, Truncation, prompt_progress, running_usage_of, usage_of
 from legato.server.openai.requests import CommonRequest
 from legato.server.routes import json_response, service_of
@@ -63,7 +63,7 @@ def submit(request: Request, body: CommonRequest, answer_id: str, prompts: list[
         top_logprobs=body.logprob_count,
         service_tier=body.tier,
         gap_target_ms=body.gap_target_ms,
-        progress=body.includes_progress,
+        progress=bool(body.streamed.include_progress),
     )
     return begin_answer(request, asked)
 
@@ -122,12 +122,12 @@ async def _events(
             if isinstance(part, Piece):
                 written[index] += len(part.tokens)
                 running = running_usage_of(answer.generations[index], written[index])
-                yield made(shape.piece(index, part), usage=running if body.includes_running_usage else None)
+                yield made(shape.piece(index, part), usage=running if body.streamed.continuous_usage_stats else None)
             elif isinstance(part, Progress):
                 yield made(prompt_progress=prompt_progress(index, part))
             else:
                 finishes[index] = part
-                is_last = len(finishes) == count and not body.includes_usage
+                is_last = len(finishes) == count and not body.streamed.include_usage
                 totals = {"timings": slowest(finishes.values()), "truncation": truncation} if is_last else {}
                 yield made(shape.end(index, part, part.timings if count > 1 else None), **totals)
     except ApiError as error:
@@ -135,7 +135,7 @@ async def _events(
         yield event(error.body)
         yield DONE
         return
-    if body.includes_usage:
+    if body.streamed.include_usage:
         ordered = [finishes[index] for index in range(count)]
         yield made(usage=usage_of(ordered, body.choices), timings=slowest(ordered), truncation=truncation)
     yield DONE

@@ -36,12 +36,9 @@ class TopLogprob(msgspec.Struct):
     bytes: list[int]
 
 
-class TokenLogprobs(msgspec.Struct):
+class TokenLogprobs(TopLogprob):
     """A token of a chat's answer beside the likeliest ones."""
 
-    token: str
-    logprob: float
-    bytes: list[int]
     top_logprobs: list[TopLogprob]
 
 

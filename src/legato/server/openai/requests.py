@@ -184,19 +184,9 @@ class CommonRequest(BaseModel, ABC):
         return "flex" if self.service_tier == "flex" else "default"
 
     @property
-    def includes_usage(self) -> bool:
-        """Whether a stream ends with the token counts."""
-        return bool(self.stream_options and self.stream_options.include_usage)
-
-    @property
-    def includes_running_usage(self) -> bool:
-        """True if each event is to carry the token counts so far."""
-        return bool(self.stream_options and self.stream_options.continuous_usage_stats)
-
-    @property
-    def includes_progress(self) -> bool:
-        """True if the stream is to tell how far the prompt is read."""
-        return bool(self.stream_options and self.stream_options.include_progress)
+    def streamed(self) -> StreamOptions:
+        """What a stream is to carry beside the answer."""
+        return self.stream_options or StreamOptions()
 
     def sampling(self, vocabulary_size: int) -> list[SamplingParameters]:
         """Parameters of each choice: the same but for their seeds, which count up from the wanted one.
