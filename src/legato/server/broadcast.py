@@ -63,7 +63,9 @@ class Broadcast:
         """
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
         if not self._watchers:
-            await self._look()
+            # Begin anew: nobody was told what happened meanwhile.
+            self._news()
+            await self._new_status()
         first = self._first(hello)
         self._watchers.add(queue)
         if self._ticking is None or self._ticking.done():
@@ -119,11 +121,6 @@ class Broadcast:
         if queue.full():
             queue.get_nowait()
         queue.put_nowait(None)
-
-    async def _look(self) -> None:
-        """Begin anew: nobody was told what happened meanwhile."""
-        self._news()
-        await self._new_status()
 
     async def _new_status(self) -> list[bytes]:
         status = await status_of(self._service, self._utilisation)

@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 import platformdirs
 import uvicorn
-from fastapi import FastAPI
 
 from legato.chat.template import read_template
 from legato.client.status import EngineState
@@ -159,9 +158,8 @@ def run_server(
         listening: From `listen`.
         on_settled: Called when the model is ready or has failed.
     """
-    app: FastAPI = create_app(settings, service)
     config = uvicorn.Config(
-        app,
+        create_app(settings, service),
         log_level="info" if settings.verbose else "warning",
         access_log=settings.verbose,
         server_header=False,
@@ -170,8 +168,11 @@ def run_server(
     )
     server = GracefulServer(config, service, settings.grace)
 
+    async def announce() -> None:
+        on_settled(await service.settled())
+
     async def serve() -> None:
-        announcing = asyncio.create_task(_announce(service, on_settled))
+        announcing = asyncio.create_task(announce())
         await server.serve([listening])
         announcing.cancel()
 
@@ -179,7 +180,3 @@ def run_server(
         runner.run(serve())
     if server.stopped_by is not None:
         signal.raise_signal(server.stopped_by)
-
-
-async def _announce(service: Service, on_settled: Callable[[EngineState], None]) -> None:
-    on_settled(await service.settled())
