@@ -17,32 +17,27 @@ from legato.core.timings import Reread
 from legato.core.tokens import Tokens, common_prefix
 from legato.server.prompt_changes import LEAST_LOST, RUN, find_change
 
-
-class Words:
-    """A vocabulary like real ones: words with the space before them, single digits and signs, control tokens."""
-
-    def __init__(self) -> None:
-        self.words: list[str] = []
-        self.ids: dict[str, int] = {}
-
-    def tokens(self, text: str) -> Tokens:
-        words = re.findall(r"<\|\w+\|>| ?[A-Za-z]+|\d|\s|[^\w\s]|_", text)
-        assert "".join(words) == text
-        for word in words:
-            if word not in self.ids:
-                self.ids[word] = len(self.words)
-                self.words.append(word)
-        return np.array([self.ids[word] for word in words], np.int32)
-
-    def text(self, tokens: Tokens) -> str:
-        return "".join(self.words[token] for token in tokens)
+IDS: dict[str, int] = {}
+"""A vocabulary like real ones: words with the space before them, single digits and signs, control tokens."""
+WORDS: list[str] = []
 
 
-WORDS = Words()
+def tokens_of(text: str) -> Tokens:
+    words = re.findall(r"<\|\w+\|>| ?[A-Za-z]+|\d|\s|[^\w\s]|_", text)
+    assert "".join(words) == text
+    for word in words:
+        if word not in IDS:
+            IDS[word] = len(WORDS)
+            WORDS.append(word)
+    return np.array([IDS[word] for word in words], np.int32)
+
+
+def text_of(tokens: Tokens) -> str:
+    return "".join(WORDS[token] for token in tokens)
 
 
 def size(text: str) -> int:
-    return len(WORDS.tokens(text))
+    return len(tokens_of(text))
 
 
 def prose(seed: int, words: int) -> str:
@@ -65,20 +60,20 @@ RULES = "You are helpful." + prose(8, 200)
 
 
 def among(new: str, *remembered: str, already: int = 0) -> Reread | None:
-    return find_change(WORDS.tokens(new), [WORDS.tokens(old) for old in remembered], WORDS.text, already=already)
+    return find_change(tokens_of(new), [tokens_of(old) for old in remembered], text_of, already=already)
 
 
 def found(old: str, new: str) -> tuple[str, str, str, int]:
     """Kind, words before, words now and lost tokens; what holds for every change is asserted."""
-    before, after = WORDS.tokens(old), WORDS.tokens(new)
-    change = find_change(after, [before], WORDS.text)
+    before, after = tokens_of(old), tokens_of(new)
+    change = find_change(after, [before], text_of)
     assert change is not None
     assert change.was is not None
     assert change.now is not None
     at = change.at_token
     assert at == common_prefix(before, after)
     for tokens, words in ((before, change.was), (after, change.now)):
-        assert WORDS.text(tokens[at:]).startswith(words)
+        assert text_of(tokens[at:]).startswith(words)
     assert LEAST_LOST <= change.lost_tokens <= min(len(before), len(after)) - at
     return change.kind, change.was, change.now, change.lost_tokens
 
@@ -124,15 +119,6 @@ def test_a_clock_or_counter_in_the_first_line(old: str, new: str, talk: list[str
     assert lost >= 200
 
 
-@pytest.mark.parametrize("talk", [TALK, GROWN], ids=["same", "grown"])
-def test_a_clock_costs_all_that_follows_it_but_new_turns(talk: list[str]) -> None:
-    old = chat(f"Now: 10:03. {RULES}", *TALK)
-    at = size("<|im_start|>system\nNow: 10:")
-    # The old prompt's last tokens, the header of an answer, stand in the new one too.
-    expected = Reread("number", at, size(old) - at - 2, 0.0, "03", "14")
-    assert among(chat(f"Now: 10:14. {RULES}", *talk), old) == expected
-
-
 def test_numbers_that_stand_apart() -> None:
     def dated(date: str, time: str, talk: list[str]) -> str:
         return chat(f"The date is {date}.{prose(10, 30)}\nThe time is {time}.{prose(11, 60)}", *talk)
@@ -161,12 +147,27 @@ def test_a_clock_and_a_name_are_no_number() -> None:
 # Inserted, removed, replaced
 
 
+ROWS = [
+    ("number", "Now: 10:", "03", "14"),
+    ("replaced", "I am", " Anna", " Mary Jane"),
+    *(
+        ("replaced", f"{RULES}\nSource:", prose(30, old), prose(31, new))
+        for old, new in ((300, 301), (100, 91), (20, 401))
+    ),
+    *(("inserted", prose(16, 30), "", prose(17, words)) for words in (1, 5, 50, 70, 700)),
+    *(("removed", prose(16, 30), prose(17, words), "") for words in (1, 5, 50, 70, 700)),
+]
+
+
 @pytest.mark.parametrize("talk", [TALK, GROWN], ids=["same", "grown"])
-@pytest.mark.parametrize("words", [1, 5, 50, 70, 700])
-def test_inserted_and_removed_text(talk: list[str], words: int) -> None:
-    plain, longer = f"{prose(16, 30)}.{RULES}", f"{prose(16, 30)}{prose(17, words)}.{RULES}"
-    assert found(chat(plain, *TALK), chat(longer, *talk))[:3] == ("inserted", "", prose(17, words))
-    assert found(chat(longer, *TALK), chat(plain, *talk))[:3] == ("removed", prose(17, words), "")
+@pytest.mark.parametrize(("kind", "head", "was", "now"), ROWS)
+def test_one_stretch_of_the_system_prompt_costs_all_that_follows_it_but_new_turns(
+    kind: str, head: str, was: str, now: str, talk: list[str]
+) -> None:
+    old, new = chat(f"{head}{was}. {RULES}", *TALK), chat(f"{head}{now}. {RULES}", *talk)
+    # The old prompt's last tokens, the header of an answer, stand in the new one too.
+    lost = size(old) - size(f"<|im_start|>system\n{head}{was}")
+    assert found(old, new) == (kind, was, now, lost)
 
 
 def test_the_borders_of_tokens_beside_a_change_may_move() -> None:
@@ -204,22 +205,13 @@ def test_a_tool_more_or_less_or_another(at: int) -> None:
     assert json.loads(other[at])["function"]["description"] in now
 
 
-@pytest.mark.parametrize("talk", [TALK, GROWN], ids=["same", "grown"])
-def test_words_replaced(talk: list[str]) -> None:
-    changed = found(chat(f"I am Anna. {RULES}", *TALK), chat(f"I am Mary Jane. {RULES}", *talk))
-    assert changed[:3] == ("replaced", " Anna", " Mary Jane")
-    old = f"I am Anna.{prose(32, 12)}, I live in Rome.{prose(33, 12)}, I like tea. {RULES}"
-    new = f"I am Paul.{prose(32, 12)}, I live in Oslo.{prose(33, 12)}, I like rye. {RULES}"
-    kind, was, now, _ = found(chat(old, *TALK), chat(new, *talk))
+def test_words_replaced_side_by_side_are_one_stretch() -> None:
+    old, new = (
+        f"I am {name}.{prose(32, 12)}, I live in {town}.{prose(33, 12)}, I like {drink}. {RULES}"
+        for name, town, drink in (("Anna", "Rome", "tea"), ("Paul", "Oslo", "rye"))
+    )
+    kind, was, now, _ = found(chat(old, *TALK), chat(new, *GROWN))
     assert (kind, was[:5], now[-4:]) == ("replaced", " Anna", " rye")
-
-
-@pytest.mark.parametrize(("old", "new"), [(300, 301), (100, 91), (20, 401)])
-def test_a_document_replaced(old: int, new: int) -> None:
-    before, after = (f"{RULES}\nSource:{prose(30 + words, words)}" for words in (old, new))
-    lost = size(chat(before, *TALK)) - size("<|im_start|>system\n" + before)
-    expected = ("replaced", prose(30 + old, old), prose(30 + new, new), lost)
-    assert found(chat(before, *TALK), chat(after, *GROWN)) == expected
 
 
 # Reordered, rewritten
@@ -230,18 +222,13 @@ def test_a_document_replaced(old: int, new: int) -> None:
     "order", [[1, 0, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], *(random.Random(seed).sample(range(6), 6) for seed in range(8))]
 )
 def test_tools_in_another_order(talk: list[str], order: list[int]) -> None:
-    kind, was, now, _ = found(with_tools(TOOLS, TALK), with_tools([TOOLS[at] for at in order], talk))
-    assert kind == "reordered"
-    assert sorted(was) == sorted(now)
-
-
-def test_tools_in_another_order_before_another_question_with_the_same_instructions() -> None:
-    old, new = (
-        with_tools(tools, [f"{prose(seed, 300)}\n{prose(58, 60)}"]) for tools, seed in ((TOOLS, 59), (TOOLS[::-1], 90))
-    )
-    kind, was, now, _ = found(old, new)
-    assert kind == "reordered"
-    assert sorted(was) == sorted(now)
+    moved = [TOOLS[at] for at in order]
+    # Also before another question with the same instructions.
+    questions = ([f"{prose(seed, 300)}\n{prose(58, 60)}"] for seed in (59, 90))
+    for before, after in ((TALK, talk), questions):
+        kind, was, now, _ = found(with_tools(TOOLS, before), with_tools(moved, after))
+        assert kind == "reordered"
+        assert sorted(was) == sorted(now)
 
 
 def test_short_names_and_documents_in_another_order() -> None:
@@ -285,10 +272,10 @@ def test_several_answers_written_anew() -> None:
 @pytest.mark.parametrize(("stretch", "kind"), [(70, "rewritten"), (20, "replaced")])
 def test_many_differences_take_no_longer(stretch: int, kind: str) -> None:
     old, new = (
-        WORDS.tokens("".join(f"{prose(at, stretch)} {word}" for at in range(16_000 // stretch))) for word in ("a", "b")
+        tokens_of("".join(f"{prose(at, stretch)} {word}" for at in range(16_000 // stretch))) for word in ("a", "b")
     )
     begun_s = time.process_time()
-    change = find_change(new, [old], WORDS.text)
+    change = find_change(new, [old], text_of)
     # Some tens of milliseconds; the rest is for slow machines.
     assert time.process_time() - begun_s < 1
     assert change is not None

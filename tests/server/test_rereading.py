@@ -71,25 +71,20 @@ def test_as_much_is_kept_as_there_is_room_for(most_tokens: int, sent: list[int],
     assert (reread and reread.was) == was
 
 
-def test_others_make_room_too_and_a_prompt_that_is_too_long_drives_out_nothing() -> None:
-    memory = Rereading(numbered_words, 400)
-    ask(memory, [1, *RULES], "ana")
-    ask(memory, list(range(1000)), "ben")
-    assert ask(memory, [2, *RULES], "ana") is not None
-    ask(memory, [1, *RULES], "ben")
-    assert ask(memory, [3, *RULES], "ana") is None
-
-
-def test_a_prompt_that_another_continues_takes_no_room() -> None:
+def test_whose_prompts_make_room() -> None:
     memory = Rereading(numbered_words, 700)
-    ask(memory, [1, *RULES])
-    ask(memory, [1, *RULES, 500])
-    ask(memory, [1, *RULES, 500, 501])
-    ask(memory, [5] * 300)
-    assert ask(memory, [2, *RULES]) is not None
+    ask(memory, [1, *RULES], "ana")
+    ask(memory, list(range(1000)), "ben")  # too long itself
+    ask(memory, [1, *RULES], "ben")
+    ask(memory, [1, *RULES, 500], "ben")  # in the place of the one that it continues
+    assert ask(memory, [1, *RULES, 501], "ana") is None
+    assert ask(memory, [2, *RULES], "ana") is not None
+    ask(memory, [3, *RULES], "ben")
+    ask(memory, [4, *RULES], "ben")
+    assert ask(memory, [5, *RULES], "ana") is None
 
 
-def test_a_failure_is_no_answer_s_failure(memory: Rereading) -> None:
+def test_a_failure_is_no_answer_s_failure() -> None:
     def fail(_tokens: Tokens) -> str:
         raise RuntimeError("no")
 

@@ -102,17 +102,12 @@ def _answer(service: Service) -> Response:
     state = service.state
     # What the worker has chosen, once it is known; until then what is set.
     model = state.model if isinstance(state, ReadyState) else settings
-    fixed = {
-        "flash_attention": model.flash_attention,
-        "threads": model.threads,
-        "threads_prefill": model.threads_prefill,
+    chosen = ("flash_attention", "threads", "threads_prefill", "interruptible", "parallel", "context_tokens")
+    fixed = {name: getattr(model, name) for name in chosen} | {
         "kv_type_k": settings.kv_type_k,
         "kv_type_v": settings.kv_type_v,
         "batch": settings.batch_tokens,
         "joined_calls": settings.joined_calls,
-        "interruptible": model.interruptible,
-        "parallel": model.parallel,
-        "context_tokens": model.context_tokens,
         "background_wait_s": settings.background_wait_s,
     }
     return json_response({**_changeable(service.engine), "fixed": fixed})

@@ -67,7 +67,10 @@ async def list_requests(
             raise invalid(message, "before")
         page = _page_of_memory(service.recorder, **wanted)
     else:
-        place = _cursor(before)
+        try:
+            place = Cursor.parse(before) if before is not None else None
+        except LegatoError as error:
+            raise invalid(str(error), "before") from error
         await asyncio.to_thread(history.flush, FLUSH_S)
         page = await asyncio.to_thread(history.page, before=place, **wanted)
     cursor = str(page.next) if page.next else None
@@ -126,10 +129,3 @@ def _page_of_memory(
         )
 
     return Page([Summary.of(record) for record in islice(filter(wanted, recorder.latest()), limit)], None)
-
-
-def _cursor(text: str | None) -> Cursor | None:
-    try:
-        return Cursor.parse(text) if text is not None else None
-    except LegatoError as error:
-        raise invalid(str(error), "before") from error

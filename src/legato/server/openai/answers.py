@@ -111,6 +111,7 @@ async def _events(
     def made(*choices: PartOfChoice, **more: Any) -> bytes:
         return event(msgspec.structs.replace(head, choices=choices, **more))
 
+    carried = body.streamed
     count = len(answer.generations)
     finishes: dict[int, Finish] = {}
     written = [0] * count
@@ -120,14 +121,16 @@ async def _events(
     try:
         async for index, part in answer.parts():
             if isinstance(part, Piece):
-                written[index] += len(part.tokens)
-                running = running_usage_of(answer.generations[index], written[index])
-                yield made(shape.piece(index, part), usage=running if body.streamed.continuous_usage_stats else None)
+                usage = None
+                if carried.continuous_usage_stats:
+                    written[index] += len(part.tokens)
+                    usage = running_usage_of(answer.generations[index], written[index])
+                yield made(shape.piece(index, part), usage=usage)
             elif isinstance(part, Progress):
                 yield made(prompt_progress=prompt_progress(index, part))
             else:
                 finishes[index] = part
-                is_last = len(finishes) == count and not body.streamed.include_usage
+                is_last = len(finishes) == count and not carried.include_usage
                 totals = {"timings": slowest(finishes.values()), "truncation": truncation} if is_last else {}
                 yield made(shape.end(index, part, part.timings if count > 1 else None), **totals)
     except ApiError as error:
@@ -135,7 +138,7 @@ async def _events(
         yield event(error.body)
         yield DONE
         return
-    if body.streamed.include_usage:
+    if carried.include_usage:
         ordered = [finishes[index] for index in range(count)]
         yield made(usage=usage_of(ordered, body.choices), timings=slowest(ordered), truncation=truncation)
     yield DONE
