@@ -179,10 +179,8 @@ def _classify(
     resumes = bool(gaps) and 2 * goes_on >= known_tokens
     if resumes and set(kinds) == {"number"}:
         return "number", gaps[0].old.stop, gaps[0].new.stop
-    if (last := _last_reordered(old, new, gaps, len(early))) is not None:
-        return "reordered", last.old.stop, last.new.stop
-    if _has_moved(old, new, gaps, ends):
-        return "reordered", len(old), len(new)
+    if (order_ends := _reordered(old, new, gaps, len(early), ends)) is not None:
+        return "reordered", *order_ends
     if not resumes:
         return "rewritten", len(old), len(new)
     # Several stretches may come or go, such as the reasoning of every turn; several replaced ones are a rewriting.
@@ -217,11 +215,10 @@ def _without_numbers(text: str) -> str:
     return text
 
 
-def _last_reordered(old: Tokens, new: Tokens, gaps: Sequence[_Gap], least: int) -> _Gap | None:
-    """The gap up to which what went and what came are together the same tokens, not before the `least`-th one.
-
-    What moved may come back late, and the talk may go on otherwise after that.
-    """
+def _reordered(old: Tokens, new: Tokens, gaps: Sequence[_Gap], least: int, ends: _Gap) -> tuple[int, int] | None:
+    """Where a change of order ends in both prompts; None if what went and what came are not the same."""
+    # What moved may come back late, and the talk may go on otherwise after that: the tokens of all gaps so far count,
+    # once there are enough of them.
     balance: Counter[int] = Counter()
     gone = came = 0
     for count, gap in enumerate(gaps, 1):
@@ -232,19 +229,11 @@ def _last_reordered(old: Tokens, new: Tokens, gaps: Sequence[_Gap], least: int) 
         if count >= least and min(gone, came) >= max(RUN, wanted):
             moved = gone + came - sum(map(abs, balance.values()))
             if moved >= 2 * wanted:
-                return gap
-    return None
-
-
-def _has_moved(old: Tokens, new: Tokens, gaps: Sequence[_Gap], ends: _Gap) -> bool:
-    """True if what went and what came is the same, counting also the ends of both prompts.
-
-    New turns may stand there too, so runs of tokens are compared, not counts.
-    """
-    came = np.concatenate([new[:0], *(new[gap.new] for gap in gaps)])
+                return gap.old.stop, gap.new.stop
+    # It may come back behind new turns too: there runs of tokens are looked up, for counts would find them anywhere.
     all_gone = np.concatenate([old[gap.old] for gap in (*gaps, ends)])
-    return bool(
-        len(all_gone) >= RUN
-        and _stands_in(all_gone, np.concatenate((came, new[ends.new]))).sum() >= SAME_CONTENT * len(all_gone)
-        and _stands_in(came, all_gone).sum() >= SAME_CONTENT * len(came)
-    )
+    all_came = np.concatenate([new[gap.new] for gap in (*gaps, ends)])
+    moved_away = _stands_in(all_gone, all_came).sum() >= SAME_CONTENT * len(all_gone)
+    if len(all_gone) >= RUN and moved_away and _stands_in(all_came[:came], all_gone).sum() >= SAME_CONTENT * came:
+        return len(old), len(new)
+    return None
