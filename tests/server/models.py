@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from fastapi import FastAPI
 
 from legato.models import LocalModel
 from legato.scheduling.costs import Coefficients
+from legato.server.app import create_app
+from legato.server.engine_settings import engine_settings
+from legato.server.prompting import Language
+from legato.server.service import Service
+from legato.settings import Settings
 from legato.tuning.profile import Profile
 from legato.wire.messages import ModelInfo
 
@@ -32,6 +38,17 @@ PROFILE = Profile(
 def a_model(path: Path = Path("model.gguf")) -> LocalModel:
     """A description; its file is there if the test made one."""
     return LocalModel("model", path, 0, "model", "file", datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def make_app(**settings: Any) -> FastAPI:
+    """A server whose model is never loaded."""
+
+    def read_language() -> Language:
+        raise AssertionError("the server was started")
+
+    whole = Settings(**settings)
+    engine = engine_settings(whole, a_model())
+    return create_app(whole, Service("model", engine, read_language, max_queue=whole.max_queue))
 
 
 def model_info(costs: Coefficients, **changes: Any) -> ModelInfo:

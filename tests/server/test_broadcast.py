@@ -20,7 +20,7 @@ from legato.server.broadcast import Broadcast
 from legato.server.service import Service
 from legato.telemetry.timeline import Timeline
 from legato.wire.messages import Submit
-from tests.server.test_settings_api import make_app
+from tests.server.models import make_app
 
 Event = tuple[str, Any]
 

@@ -14,12 +14,8 @@ from fastapi import FastAPI
 from legato.client.client import EngineClient
 from legato.client.status import Ready
 from legato.core.cache import CacheEntry, CacheFigures
-from legato.server.app import create_app
-from legato.server.run import engine_settings
-from legato.server.service import Service
-from legato.settings import Settings
 from legato.wire.messages import CacheCommand, CacheReply
-from tests.server.models import COSTS, a_model, model_info
+from tests.server.models import COSTS, make_app, model_info
 
 PATH = "/api/cache"
 BOTH = CacheEntry("abc111", "", 1000, 5000, 3, 60.5, ["disk", "memory"], pinned=False)
@@ -64,13 +60,6 @@ class FakeWorker:
             disk_budget=20_000,
             disk_entries=len(there["disk"]),
         )
-
-
-def make_app(**settings: Any) -> FastAPI:
-    """A server whose model is never loaded."""
-    whole = Settings(**settings)
-    model = a_model()
-    return create_app(whole, Service("model", model.path, engine_settings(whole, model), max_queue=whole.max_queue))
 
 
 def remembering(entries: Sequence[CacheEntry] = ALL, **settings: Any) -> tuple[FastAPI, FakeWorker]:

@@ -500,9 +500,9 @@ def test_echo_with_logprobs_is_refused() -> None:
 
 @both
 def test_stream_options_go_with_a_stream(make: Any) -> None:
-    assert make(stream=True, stream_options={"include_usage": True}).includes_usage
-    assert not make(stream=True, stream_options={"include_usage": False}).includes_usage
-    assert not make(stream=True).includes_usage
+    assert make(stream=True, stream_options={"include_usage": True}).streamed.include_usage
+    assert not make(stream=True, stream_options={"include_usage": False}).streamed.include_usage
+    assert not make(stream=True).streamed.include_usage
     assert_refused(
         make, "stream_options", "invalid_parameter_combination", stream_options={"include_usage": True}, stream=False
     )

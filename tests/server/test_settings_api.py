@@ -9,20 +9,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from legato.server.app import create_app
-from legato.server.run import engine_settings
-from legato.server.service import Service
-from legato.settings import Settings
-from tests.server.models import a_model
+from tests.server.models import make_app
 
 PATH = "/api/settings"
-
-
-def make_app(**settings: Any) -> FastAPI:
-    """A server whose model is never loaded."""
-    whole = Settings(**settings)
-    model = a_model()
-    return create_app(whole, Service("model", model.path, engine_settings(whole, model), max_queue=whole.max_queue))
 
 
 def call(app: FastAPI, method: str = "PATCH", key: str | None = None, **request: Any) -> httpx.Response:

@@ -8,8 +8,6 @@ the output), but not airtight: whoever runs a model file lets it use this machin
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from datetime import datetime
 from typing import Any, NoReturn
 
 from jinja2 import Undefined
@@ -69,11 +67,6 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def getitem(self, obj: Any, argument: Any) -> Any:
         """Look up an item; an internal one is an error at once, not an undefined value."""
         return _refuse_unsafe(super().getitem(obj, argument))
-
-
-def clock(now: datetime) -> Callable[[str], str]:
-    """What templates call as `strftime_now`."""
-    return now.strftime
 
 
 def _refuse_unsafe(value: Any) -> Any:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from legato.chat.message_error import MessageError
 
-__all__ = ["MessageError", "read_messages"]
-
 MOST_MESSAGES = 10_000
 
-_ROLES: Mapping[str, str] = MappingProxyType(
-    {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-)
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _TOOL_ROLES = ("tool", "function")
 _TOOL_KEYS = ("tool_calls", "function_call")
 _TEXTLESS_KEYS = ("refusal", "audio")

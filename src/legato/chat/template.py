@@ -13,7 +13,7 @@ from jinja2 import TemplateSyntaxError
 
 from legato.chat import continuation
 from legato.chat.builtin import builtin_template
-from legato.chat.environment import ChatEnvironment, clock
+from legato.chat.environment import ChatEnvironment
 from legato.chat.message_error import TemplateError
 from legato.errors import LegatoError
 
@@ -115,7 +115,7 @@ class ChatTemplate:
             **self._tokens,
             "messages": given,
             "add_generation_prompt": add_generation_prompt and not continue_final_message,
-            "strftime_now": clock(now or datetime.now()),
+            "strftime_now": (now or datetime.now()).strftime,
         }
         text = self._run(variables)
         return continuation.cut(text, messages[-1]["content"], mark) if continue_final_message else text

@@ -28,8 +28,8 @@ def command(flags: dict[str, Any]) -> None:
     # Imported here so that `legato --help` and mistakes in the settings are answered at once.
     from legato.client.status import EngineStatus, Failed, Ready
     from legato.models import check_gguf, default_store
+    from legato.server.engine_settings import uses_profile
     from legato.server.run import listen, make_service, run_server
-    from legato.server.tuned_settings import uses_profile
     from legato.tuning.profile import default_profiles
 
     listening = listen(settings)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.errors import LegatoError
@@ -96,34 +98,20 @@ class KeyRing:
         return (True, matches[0]) if matches else (False, None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccessMiddleware:
-    """Checks every request, as plain ASGI so that streams pass through untouched.
+    """Checks every request, as plain ASGI so that streams pass through untouched."""
 
-    Args:
-        app: What is protected.
-        hosts: Names the server is known by.
-        keys: One of which clients must send; none lets everybody in.
-        sessions: Whoever has one need not send a key.
-        cors_origins: Origins whose pages may call.
-        max_body_bytes: Largest body.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        hosts: KnownHosts,
-        keys: KeyRing,
-        sessions: Sessions,
-        cors_origins: Iterable[str],
-        max_body_bytes: int,
-    ) -> None:
-        self._app = app
-        self._hosts = hosts
-        self._keys = keys
-        self._sessions = sessions
-        self._origins = frozenset(cors_origins)
-        self._max_body_bytes = max_body_bytes
+    app: ASGIApp = field(kw_only=False)
+    """What is protected."""
+    hosts: KnownHosts
+    keys: KeyRing
+    """One of which clients must send; none lets everybody in."""
+    sessions: Sessions
+    """Whoever has one need not send a key."""
+    cors_origins: Collection[str]
+    """Origins whose pages may call."""
+    max_body_bytes: int
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer it with what is missing."""
@@ -131,7 +119,7 @@ class AccessMiddleware:
             await send({"type": "websocket.close"})
             return
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         try:
@@ -143,11 +131,11 @@ class AccessMiddleware:
         except ApiError as error:
             await error.response()(scope, receive, send)
             return
-        await self._app(scope, self._limited(receive), send)
+        await self.app(scope, self._limited(receive), send)
 
     def _check_host(self, headers: Headers) -> None:
         value = headers.get("host", "")
-        if host_name(value) not in self._hosts:
+        if host_name(value) not in self.hosts:
             raise ApiError(
                 403,
                 f"This server is not known as {value!r}; if it should be, start it with --allowed-host.",
@@ -157,7 +145,7 @@ class AccessMiddleware:
     def _check_origin(self, headers: Headers) -> None:
         """Refuse pages of other sites even where the browser would send their request without asking first."""
         origin = headers.get("origin")
-        if origin is None or origin in self._origins or "*" in self._origins:
+        if origin is None or origin in self.cors_origins or "*" in self.cors_origins:
             return
         if origin.partition("://")[2] != headers.get("host"):
             raise ApiError(
@@ -168,15 +156,15 @@ class AccessMiddleware:
 
     def _check_key(self, headers: Headers) -> str | None:
         """The name of the key that was sent; None if it has none, or none is needed."""
-        if not self._keys:
+        if not self.keys:
             return None
         scheme, _, key = headers.get("authorization", "").partition(" ")
         given = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         if not given:
-            is_known, client = self._sessions.client(_cookie(headers, COOKIE))
+            is_known, client = self.sessions.client(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""))
         else:
             # Headers arrive as Latin-1, whatever their bytes mean.
-            is_known, client = self._keys.client_of(given.encode("latin-1"))
+            is_known, client = self.keys.client_of(given.encode("latin-1"))
         if not is_known:
             what = "The API key is not known" if given else "An API key is needed"
             raise ApiError(
@@ -189,7 +177,7 @@ class AccessMiddleware:
 
     def _check_length(self, headers: Headers) -> None:
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > self._max_body_bytes:
+        if length.isdecimal() and int(length) > self.max_body_bytes:
             raise self._too_large()
 
     def _limited(self, receive: Receive) -> Receive:
@@ -200,20 +188,14 @@ class AccessMiddleware:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._max_body_bytes:
+            if received > self.max_body_bytes:
                 raise self._too_large()
             return message
 
         return limited
 
     def _too_large(self) -> ApiError:
-        limit = self._max_body_bytes / 2**20
+        limit = self.max_body_bytes / 2**20
         return ApiError(
             413, f"The body is larger than {limit:g} MiB, the most that this server takes.", code="too_large"
         )
-
-
-def _cookie(headers: Headers, name: str) -> str:
-    """The value of a cookie; empty if it was not sent."""
-    pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
-    return next((value for key, _, value in pairs if key == name), "")

@@ -1,4 +1,7 @@
-"""Errors in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`."""
+"""Refusals, and the shape that they have outside of dialects with one of their own.
+
+That is `{"error": {"message", "type", "param", "code"}}`, as OpenAI's clients read it.
+"""
 
 from __future__ import annotations
 
@@ -43,22 +46,22 @@ class ApiError(HTTPException):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The JSON body."""
-        return error_body(self.status_code, self.message, self.param, self.code)
+        """The JSON body. A dialect that has another one makes it of the same parts."""
+        kind = _TYPES.get(self.status_code, "invalid_request_error" if self.status_code < 500 else "server_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:
         """The whole answer."""
         return JSONResponse(self.body, self.status_code, self.headers)
 
 
-def error_body(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    """The JSON body of an error with that HTTP status."""
-    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+def invalid(message: str, param: str, code: str = "invalid_value") -> ApiError:
+    """What answers a parameter that can't be taken."""
+    return ApiError(400, message, param=param, code=code)
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Fold every error that the framework can answer with into OpenAI's shape."""
+    """Fold every error that the framework can answer with into the one shape."""
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
@@ -95,11 +98,11 @@ def from_validation(error: RequestValidationError) -> ApiError:
         reason = first.get("ctx", {}).get("error", "")
         return ApiError(400, f"The body is not valid JSON: {reason} at character {path[0] if path else 0}.")
     if kind == "extra_forbidden":
-        return ApiError(400, f"Unrecognized request argument: {param}.", param=param, code="unknown_parameter")
+        return invalid(f"Unrecognized request argument: {param}.", param, "unknown_parameter")
     if not path:
         return ApiError(400, "The body must be a JSON object, sent with Content-Type: application/json.")
     message = first["msg"].removeprefix("Value error, ")
-    return ApiError(400, f"{param}: {message[0].lower()}{message[1:]}.", param=param, code="invalid_value")
+    return invalid(f"{param}: {message[0].lower()}{message[1:]}.", param)
 
 
 _UNION_MEMBER = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?")

@@ -22,8 +22,7 @@ from legato.server.access import AccessMiddleware, KeyRing, KnownHosts
 from legato.server.api_error import install_error_handlers
 from legato.server.broadcast import Broadcast
 from legato.server.clients import Clients
-from legato.server.openai import chat as openai_chat
-from legato.server.openai import completions as openai_completions
+from legato.server.openai import chat, completions, models
 from legato.server.service import Service
 from legato.server.sessions import Sessions
 from legato.server.sse import ClientGoneError
@@ -54,13 +53,9 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
         # Nobody reads it; 499 is what access logs call this.
         return Response(status_code=499)
 
-    app.include_router(openai_chat.router)
-    app.include_router(openai_completions.router)
-    app.include_router(telemetry_api.router)
-    app.include_router(settings_api.router)
-    app.include_router(cache_api.router)
-    app.include_router(pages.router)
-    _add_model_routes(app, service)
+    for routes in (chat, completions, models, telemetry_api, settings_api, cache_api, pages):
+        app.include_router(routes.router)
+    _add_health_route(app, service)
     app.add_middleware(
         AccessMiddleware,
         hosts=KnownHosts(settings.host, settings.allowed_hosts),
@@ -98,7 +93,7 @@ class ClockMiddleware:
         await self._app(scope, receive, send_dated)
 
 
-def _add_model_routes(app: FastAPI, service: Service) -> None:
+def _add_health_route(app: FastAPI, service: Service) -> None:
     @app.get("/health")
     async def health() -> JSONResponse:
         """200 when the model answers; 503 with `loading`, `failed` or `stopping` when not."""
@@ -113,29 +108,3 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
                 return JSONResponse(body | {"reason": reason}, 503)
             case Stopped():
                 return JSONResponse(body, 503)
-
-    @app.get("/v1/models")
-    async def list_models() -> dict[str, Any]:
-        """The served model."""
-        return {"object": "list", "data": [_model_card(service)]}
-
-    @app.get("/v1/models/{name:path}")
-    async def get_model(name: str) -> dict[str, Any]:
-        """The served model, by name."""
-        service.check_model(name)
-        return _model_card(service)
-
-
-def _model_card(service: Service) -> dict[str, Any]:
-    card = {"id": service.name, "object": "model", "created": service.created_s, "owned_by": "legato"}
-    state = service.state
-    if isinstance(state, Ready):
-        model = state.model
-        card |= {
-            "description": model.description,
-            "parameters": model.parameters,
-            "size_bytes": model.size_bytes,
-            "context_length": model.context_tokens,
-            "parallel": model.parallel,
-        }
-    return card

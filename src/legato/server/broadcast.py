@@ -14,6 +14,7 @@ import msgspec
 from legato.client.status import Stopped
 from legato.server.recorder import running
 from legato.server.service import Service
+from legato.server.sse import event
 from legato.server.status import status_of, step_of
 from legato.sinks.utilisation import UtilisationMonitor
 from legato.telemetry.record import LiveRequest
@@ -62,14 +63,16 @@ class Broadcast:
         """
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
         if not self._watchers:
-            await self._look()
+            # Begin anew: nobody was told what happened meanwhile.
+            self._news()
+            await self._new_status()
         first = self._first(hello)
         self._watchers.add(queue)
         if self._ticking is None or self._ticking.done():
             self._ticking = asyncio.create_task(self._tick())
         try:
-            for event in first:
-                yield event
+            for old in first:
+                yield old
             while (new := await queue.get()) is not None:
                 yield new
         finally:
@@ -85,11 +88,11 @@ class Broadcast:
         untold = recorder.ended_count - self._ended
         ended = [RequestSummary.of(record) for record in islice(recorder.latest(), untold, untold + FIRST_ENDED)]
         return [
-            _event("hello", hello | {"server": self._id, "now": recorder.calendar(time.monotonic())}),
-            _event("status", self._status),
-            _event("requests", {"changed": list(self._requests.values()), "gone": []}),
-            _event("ended", {"requests": ended[::-1]}),
-            _event("steps", {"steps": steps}),
+            event(hello | {"server": self._id, "now": recorder.calendar(time.monotonic())}, "hello"),
+            event(self._status, "status"),
+            event({"changed": list(self._requests.values()), "gone": []}, "requests"),
+            event({"requests": ended[::-1]}, "ended"),
+            event({"steps": steps}, "steps"),
         ]
 
     async def _tick(self) -> None:
@@ -109,8 +112,8 @@ class Broadcast:
                 if queue.qsize() + len(events) > MOST_WAITING:
                     self._let_go(queue)
                     continue
-                for event in events:
-                    queue.put_nowait(event)
+                for new in events:
+                    queue.put_nowait(new)
 
     def _let_go(self, queue: asyncio.Queue[bytes | None]) -> None:
         """End a page's events."""
@@ -119,38 +122,33 @@ class Broadcast:
             queue.get_nowait()
         queue.put_nowait(None)
 
-    async def _look(self) -> None:
-        """Begin anew: nobody was told what happened meanwhile."""
-        self._news()
-        await self._new_status()
-
     async def _new_status(self) -> list[bytes]:
         status = await status_of(self._service, self._utilisation)
         if status == self._status:
             return []
         self._status = status
-        return [_event("status", status)]
+        return [event(status, "status")]
 
     def _news(self) -> list[bytes]:
         """The events of what is new since this was asked last."""
         events: list[bytes] = []
         if gaps := self._new_gaps():
-            events.append(_event("gaps", gaps))
+            events.append(event(gaps, "gaps"))
         if silent := self._silent():
-            events.append(_event("silent", silent))
+            events.append(event(silent, "silent"))
         changed, gone = self._changed_requests()
         if changed or gone:
-            events.append(_event("requests", {"changed": changed, "gone": gone}))
+            events.append(event({"changed": changed, "gone": gone}, "requests"))
         recorder = self._service.recorder
         calls = recorder.calls(self._last_step, 10 * MOST_STEPS)
         if calls:
             self._last_step = calls[-1][0]
             steps = [step_of(number, call, recorder) for number, call in calls[-MOST_STEPS:]]
-            events.append(_event("steps", {"steps": steps}))
+            events.append(event({"steps": steps}, "steps"))
         if (new := recorder.ended_count - self._ended) > 0:
             self._ended = recorder.ended_count
             ended = [RequestSummary.of(record) for record in islice(recorder.latest(), min(new, FIRST_ENDED))]
-            events.append(_event("ended", {"requests": ended[::-1]}))
+            events.append(event({"requests": ended[::-1]}, "ended"))
         return events
 
     def _changed_requests(self) -> tuple[list[LiveRequest], list[str]]:
@@ -192,7 +190,3 @@ class Broadcast:
 
 def _ageless(one: LiveRequest) -> LiveRequest:
     return msgspec.structs.replace(one, since_ms=0.0)
-
-
-def _event(kind: str, data: Any) -> bytes:
-    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"

@@ -12,8 +12,7 @@ from starlette.responses import Response
 from legato.client.status import NotReadyError
 from legato.core.cache import CacheAction, CacheEntry
 from legato.server.api_error import ApiError
-from legato.server.clients import Clients
-from legato.server.service import Service
+from legato.server.routes import check_admin, client_of, clients_of, json_response, service_of
 from legato.wire.messages import CacheReply
 
 router = APIRouter()
@@ -30,14 +29,14 @@ async def get_cache(request: Request) -> Response:
         "disk": _held(reply.entries, "disk") | {"bytes": state.disk_bytes, "budget_bytes": state.disk_budget},
     }
     latest_first = sorted(_visible(request, reply.entries), key=lambda entry: entry.unused_s)
-    scope = _service(request).engine.settings.cache_scope
-    return _json({"scope": scope, "tiers": tiers, "entries": [_entry(entry) for entry in latest_first]})
+    scope = service_of(request).engine.settings.cache_scope
+    return json_response({"scope": scope, "tiers": tiers, "entries": [_entry(entry) for entry in latest_first]})
 
 
 @router.delete("/api/cache")
 async def clear_cache(request: Request) -> Response:
     """Forget everything, what is pinned and what is in the cells too; says what was freed."""
-    _check_admin(request)
+    check_admin(request)
     before = await _ask(request, "list")
     await _ask(request, "remove")
     return _freed(before.entries)
@@ -46,13 +45,13 @@ async def clear_cache(request: Request) -> Response:
 @router.put("/api/cache/{entry}/pin")
 async def pin_entry(request: Request, entry: str) -> Response:
     """Keep an entry whatever room others need."""
-    return _json(_entry(await _change(request, "pin", entry)))
+    return json_response(_entry(await _change(request, "pin", entry)))
 
 
 @router.delete("/api/cache/{entry}/pin")
 async def unpin_entry(request: Request, entry: str) -> Response:
     """Let an entry go again when others need its room."""
-    return _json(_entry(await _change(request, "unpin", entry)))
+    return json_response(_entry(await _change(request, "unpin", entry)))
 
 
 # Of any form, and empty too: else a slash without an id would be led to the path that clears everything.
@@ -68,7 +67,7 @@ async def _ask(request: Request, action: CacheAction, entry: str | None = None) 
     Raises:
         ApiError: No model is ready.
     """
-    service = _service(request)
+    service = service_of(request)
     try:
         return await service.engine.cache.ask(action, entry)
     except NotReadyError as error:
@@ -90,7 +89,7 @@ async def _change(request: Request, action: CacheAction, beginning: str) -> Cach
     Raises:
         ApiError: The client may not, no model is ready, or not exactly one entry's id begins so.
     """
-    _check_admin(request)
+    check_admin(request)
     entry = _find((await _ask(request, "list")).entries, beginning)
     reply = await _ask(request, action, entry.id)
     if not reply.found:
@@ -119,19 +118,13 @@ def _not_found(beginning: str) -> ApiError:
     )
 
 
-def _check_admin(request: Request) -> None:
-    clients: Clients = request.app.state.clients
-    clients.check_admin(request.state.client_name)
-
-
 def _visible(request: Request, entries: Sequence[CacheEntry]) -> list[CacheEntry]:
     """The entries that the caller may see: all, or those that its own requests may begin with."""
-    clients: Clients = request.app.state.clients
-    client: str | None = request.state.client_name
+    clients, client = clients_of(request), client_of(request)
     if not clients.has_keys or client in clients.admins:
         return list(entries)
     scopes = {client or ""}
-    if _service(request).engine.settings.cache_scope == "server":
+    if service_of(request).engine.settings.cache_scope == "server":
         scopes.add("")
     return [entry for entry in entries if entry.scope in scopes]
 
@@ -152,13 +145,4 @@ def _freed(entries: Sequence[CacheEntry]) -> Response:
         "tokens": sum(entry.tokens for entry in entries),
         "bytes": sum(entry.bytes * len(entry.places) for entry in entries),
     }
-    return _json({"freed": freed})
-
-
-def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
-
-
-def _json(body: Any) -> Response:
-    return Response(msgspec.json.encode(body), media_type="application/json")
+    return json_response({"freed": freed})

@@ -67,16 +67,11 @@ class Clients:
         """
         if self.is_admin(client):
             return
-        if self.has_keys:
-            raise ApiError(
-                403,
-                "This API key may not change settings or what is remembered; start the server with --admin NAME for "
-                "the key that may, and --api-key NAME=KEY if it has no name yet.",
-                code="not_admin",
-            )
-        raise ApiError(
-            403,
-            "Others can reach this server without a key, so that its settings can't be changed; start it with "
-            "--api-key NAME=KEY and --admin NAME.",
-            code="not_admin",
+        message = (
+            "This API key may not change settings or what is remembered; start the server with --admin NAME for "
+            "the key that may, and --api-key NAME=KEY if it has no name yet."
+            if self.has_keys
+            else "Others can reach this server without a key, so that its settings can't be changed; start it with "
+            "--api-key NAME=KEY and --admin NAME."
         )
+        raise ApiError(403, message, code="not_admin")

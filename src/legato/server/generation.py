@@ -1,4 +1,4 @@
-"""One answer: a prompt submitted to the engine, its tokens assembled to text, its time measured."""
+"""What a client asks for, and one choice of its answer: tokens assembled to text, and their time measured."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Literal
 
 import msgspec
 
-from legato.client.client import EngineClient
-from legato.client.request_stream import Ended, PromptRead, Token
-from legato.core.origin import EndReason, Origin
+from legato.client.request_stream import Ended, PromptRead, RequestStream, Token
+from legato.core.origin import Endpoint, EndReason, ServiceTier
 from legato.core.sampling import SamplingParameters
 from legato.core.timings import Reread, Timings
 from legato.core.tokens import Tokens
-from legato.engine.vocabulary import Vocabulary
 from legato.server.api_error import ApiError
 from legato.server.recorder import Recorder
 from legato.server.rereading import Rereading
@@ -24,23 +22,30 @@ from legato.server.text import AnswerText, Piece
 from legato.telemetry.live import prefill_left_ms
 
 FinishReason = Literal["stop", "length"]
+"""The model or a stop string ended the answer, or it may have no more tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationRequest:
-    """What to answer, and how."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRequest:
+    """What a client asks for, whichever API it said it in."""
 
-    prompt: Tokens
-    origin: Origin
+    id: str
+    """Of the whole answer; its further choices are known as `ID-1` and so on."""
+    endpoint: Endpoint
+    choices: Sequence[tuple[Tokens, SamplingParameters]]
+    """Prompt and sampling of each answer that is wanted, which are written side by side."""
+    param: str
+    """The parameter that the prompts came in, for refusals."""
     max_new_tokens: int
-    sampling: SamplingParameters
+    """Most tokens of each choice."""
     stops: Sequence[str] = ()
     top_logprobs: int | None = None
-    arrived_s: float | None = None
+    """How many likeliest tokens to report with each; None for no log-probabilities."""
+    service_tier: ServiceTier = "default"
+    gap_target_ms: float | None = None
+    """Longest gap between tokens that the reader should see; None for the key's or the server's."""
     progress: bool = False
     """Tell while the prompt is read."""
-    gap_target_s: float | None = None
-    """Longest gap between tokens that its reader should see; None for the server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,61 +66,42 @@ class Finish:
 
     reason: FinishReason
     prompt_tokens: int
-    cached_tokens: int
-    answer_tokens: int
     timings: Timings
+    """They count the answer's tokens too, and those of the prompt that were cached."""
 
 
 class Generation:
-    """A submitted request: iterate over its pieces of text; the last item is its `Finish`.
+    """One choice of an answer: iterate over its pieces of text; the last item is its `Finish`.
 
     Args:
-        engine: Where it is answered.
-        vocabulary: Of the model.
+        stream: What was submitted to the engine for it.
+        text: Assembles it.
         recorder: Told of its end, once, whatever the end is.
         rereading: Explains why its prompt was read again, if it was.
-        request: What to answer.
-
-    Raises:
-        NotReadyError: No model is ready.
-        QueueFullError: Too many requests wait.
+        tells_progress: Tell while the prompt is read.
     """
 
     def __init__(
-        self,
-        engine: EngineClient,
-        vocabulary: Vocabulary,
-        recorder: Recorder,
-        rereading: Rereading,
-        request: GenerationRequest,
+        self, stream: RequestStream, text: AnswerText, recorder: Recorder, rereading: Rereading, tells_progress: bool
     ) -> None:
-        self._text = AnswerText(vocabulary, request.stops)
+        self._stream = stream
+        self._text = text
         self._recorder = recorder
         self._recorded = False
-        self._progress = request.progress
-        self._prompt = request.prompt
         self._rereading = rereading
         self._explaining: asyncio.Task[Reread | None] | None = None
-        self._stream = engine.submit(
-            request.prompt,
-            origin=request.origin,
-            max_new_tokens=request.max_new_tokens,
-            sampling=request.sampling,
-            top_logprobs=request.top_logprobs,
-            gap_target_s=request.gap_target_s,
-            arrived_s=request.arrived_s,
-        )
-        recorder.submitted(self._stream.submit.id, request.origin)
+        self._tells_progress = tells_progress
+        recorder.submitted(stream.submit.id, stream.origin)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that did not have to be read, as far as that is known."""
+        return self._stream.timeline.cached_tokens
 
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the prompt."""
         return self._stream.timeline.prompt_tokens
-
-    @property
-    def cached_tokens(self) -> int:
-        """Those that did not have to be read."""
-        return self._stream.timeline.cached_tokens
 
     def cancel(self) -> None:
         """Free what it holds in the engine, if it has not ended."""
@@ -146,7 +132,7 @@ class Generation:
                         if text.stopped:
                             break
                     elif isinstance(event, PromptRead):
-                        if self._progress:
+                        if self._tells_progress:
                             yield self._progress_now()
                     elif isinstance(event, Ended):
                         if event.reason == "failed":
@@ -161,7 +147,7 @@ class Generation:
         finally:
             # Whoever leaves early leaves it cancelled.
             self._record(end, error, ended_s)
-        yield self._finish(reason, reread)
+        yield Finish(reason, timeline.prompt_tokens, replace(timeline.timings(), reread=reread))
 
     def _record(self, end: EndReason, error: str = "", ended_s: float | None = None) -> None:
         if not self._recorded:
@@ -172,8 +158,8 @@ class Generation:
 
     def _explain(self) -> None:
         """Its prompt is read: find out, beside the answer, whether more of it could have been remembered."""
-        timeline = self._stream.timeline
-        explaining = self._rereading.explain(self._prompt, self._stream.origin.client, timeline.cached_tokens)
+        stream = self._stream
+        explaining = self._rereading.explain(stream.submit.tokens, stream.origin.client, self.cached_tokens)
         self._explaining = asyncio.create_task(explaining)
 
     async def _explained(self) -> Reread | None:
@@ -191,47 +177,3 @@ class Generation:
         timeline = self._stream.timeline
         left_ms = prefill_left_ms(timeline.latest_chunks, timeline.prompt_tokens)
         return Progress(timeline.read_tokens, timeline.cached_tokens, timeline.prompt_tokens, left_ms)
-
-    def _finish(self, reason: FinishReason, reread: Reread | None) -> Finish:
-        timeline = self._stream.timeline
-        return Finish(
-            reason=reason,
-            prompt_tokens=timeline.prompt_tokens,
-            cached_tokens=timeline.cached_tokens,
-            answer_tokens=len(timeline.token_times_s),
-            timings=replace(timeline.timings(), reread=reread),
-        )
-
-
-async def interleave(generations: Sequence[Generation]) -> AsyncIterator[tuple[int, Piece | Progress | Finish]]:
-    """The items of several generations as they come, each with its generation's index.
-
-    Raises:
-        ApiError: One of them failed; the others are cancelled.
-    """
-    if len(generations) == 1:
-        async for item in generations[0]:
-            yield 0, item
-        return
-    items: asyncio.Queue[tuple[int, Piece | Progress | Finish | ApiError]] = asyncio.Queue()
-
-    async def forward(index: int, generation: Generation) -> None:
-        try:
-            async for item in generation:
-                items.put_nowait((index, item))
-        except ApiError as error:
-            items.put_nowait((index, error))
-
-    tasks = [asyncio.create_task(forward(i, g)) for i, g in enumerate(generations)]
-    try:
-        running = len(tasks)
-        while running:
-            index, received = await items.get()
-            if isinstance(received, ApiError):
-                raise received
-            running -= isinstance(received, Finish)
-            yield index, received
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

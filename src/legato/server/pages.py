@@ -16,7 +16,7 @@ from legato import __version__
 from legato.server.access import KeyRing
 from legato.server.api_error import ApiError
 from legato.server.broadcast import Broadcast
-from legato.server.clients import Clients
+from legato.server.routes import client_of, clients_of, service_of
 from legato.server.sessions import COOKIE, LASTS_S, Sessions
 from legato.server.sse import EventStream
 
@@ -75,11 +75,10 @@ async def asset(path: str) -> Response:
 async def live(request: Request) -> Response:
     """What changes, as events; see `legato.server.broadcast`."""
     broadcast: Broadcast = request.app.state.broadcast
-    clients: Clients = request.app.state.clients
-    client: str | None = request.state.client_name
+    clients, client = clients_of(request), client_of(request)
     hello = {
         "version": __version__,
-        "model": request.app.state.service.name,
+        "model": service_of(request).name,
         "client": client,
         "admin": clients.is_admin(client),
         "keys": clients.has_keys,

@@ -40,7 +40,8 @@ class Recorder:
     def __init__(self, model: str, metrics: Metrics, history: History | None, spans: SpanExporter | None) -> None:
         self.metrics = metrics
         self._model = model
-        self._history = history
+        self.history = history
+        """Requests beyond those in memory; None without."""
         self._spans = spans
         self._calls: deque[tuple[int, Call]] = deque(maxlen=REMEMBERED_CALLS)
         self._call_count = 0
@@ -50,11 +51,6 @@ class Recorder:
         self._names: OrderedDict[int, str] = OrderedDict()
         # What the monotonic clock showed when the calendar's began.
         self._epoch_s = time.time() - time.monotonic()
-
-    @property
-    def history(self) -> History | None:
-        """Requests beyond those in memory."""
-        return self._history
 
     def call(self, call: Call) -> None:
         """A library call was made."""
@@ -85,15 +81,15 @@ class Recorder:
         if len(self._requests) > REMEMBERED_REQUESTS:
             self._requests.popitem(last=False)
         self.metrics.request_ended(record)
-        if self._history is not None:
-            self._history.add(record)
+        if self.history is not None:
+            self.history.add(record)
         if self._spans is not None:
             self._spans.export(record)
 
     def find(self, request_id: str) -> RequestRecord | None:
         """An ended request, by its id."""
         record = self._requests.get(request_id)
-        return self._history.get(request_id) if record is None and self._history is not None else record
+        return self.history.get(request_id) if record is None and self.history is not None else record
 
     def latest(self) -> Iterator[RequestRecord]:
         """Ended requests in memory, newest first."""
@@ -131,8 +127,8 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is not written yet."""
-        if self._history is not None:
-            self._history.close()
+        if self.history is not None:
+            self.history.close()
         if self._spans is not None:
             self._spans.close()
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
 
 from legato.core.timings import Reread
-from legato.core.tokens import Tokens
-from legato.engine.vocabulary import Vocabulary
-from legato.server.prompt_changes import RecentPrompts, find_change
+from legato.core.tokens import Tokens, common_prefix
+from legato.server.prompt_changes import find_change
 
 logger = logging.getLogger(__name__)
 
@@ -24,19 +27,21 @@ class Rereading:
     """Compares prompts with those that the same client sent before.
 
     Args:
-        vocabulary: Of the model.
+        text: Turns tokens into text.
+        most_tokens: How many tokens of recent prompts are kept, of all clients together.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
-        self._recent = RecentPrompts(MOST_TOKENS)
+    def __init__(self, text: Callable[[Tokens], str], most_tokens: int = MOST_TOKENS) -> None:
+        self._text = text
+        self._most_tokens = most_tokens
+        self._recent: deque[tuple[str | None, Tokens]] = deque()
         self._turn = asyncio.Lock()
 
     async def explain(self, prompt: Tokens, client: str | None, cached_tokens: int) -> Reread | None:
         """What was changed, or None if there is nothing to tell; the prompt counts as sent from now on.
 
         Args:
-            prompt: What had to be read.
+            prompt: What had to be read, shape [n].
             client: Who sent it. Only with their own prompts it is compared, so that the words are theirs too.
             cached_tokens: Tokens of it that were remembered.
 
@@ -44,30 +49,33 @@ class Rereading:
             Without the time that it cost.
         """
         async with self._turn:  # prompts of one conversation in their order
-            earlier = self._recent.of(client)
             try:
-                return await asyncio.to_thread(self._compare, prompt, client, earlier, cached_tokens)
+                return await asyncio.to_thread(self._compare, prompt, client, cached_tokens)
             except Exception:
                 # An explanation is a courtesy: without it the answer ends as well.
                 logger.exception("a prompt could not be compared with earlier ones")
                 return None
 
-    def _compare(self, prompt: Tokens, client: str | None, earlier: list[Tokens], cached_tokens: int) -> Reread | None:
-        self._recent.remember(client, prompt)
+    def _compare(self, prompt: Tokens, client: str | None, cached_tokens: int) -> Reread | None:
+        earlier = [sent for owner, sent in reversed(self._recent) if owner == client]
+        self._remember(client, prompt)
         if len(prompt) - cached_tokens < WORTH_EXPLAINING:
             return None
-        change = find_change(prompt, earlier, self._vocabulary.text, already=cached_tokens)
-        if change is None:
-            return None
-        return Reread(
-            change.kind,
-            change.at_token,
-            change.lost_tokens,
-            0.0,
-            was=self._words(earlier[change.earlier][slice(*change.old)]),
-            now=self._words(prompt[slice(*change.new)]),
-        )
+        found = find_change(prompt, earlier, self._text, already=cached_tokens)
+        return found and msgspec.structs.replace(found, was=_short(found.was), now=_short(found.now))
 
-    def _words(self, tokens: Tokens) -> str:
-        text = self._vocabulary.text(tokens[:MOST_WORDS])
-        return text if len(text) <= MOST_WORDS else text[: MOST_WORDS - 1] + "…"
+    def _remember(self, client: str | None, prompt: Tokens) -> None:
+        """Keep a prompt in the place of those that it continues, and drop the oldest if there is no room."""
+        if len(prompt) > self._most_tokens:
+            return
+        kept = [
+            (owner, sent) for owner, sent in self._recent if owner != client or common_prefix(sent, prompt) < len(sent)
+        ]
+        self._recent = deque([*kept, (client, prompt)])
+        tokens = sum(len(sent) for _, sent in self._recent)
+        while tokens > self._most_tokens:
+            tokens -= len(self._recent.popleft()[1])
+
+
+def _short(words: str | None) -> str | None:
+    return words if words is None or len(words) <= MOST_WORDS else words[: MOST_WORDS - 1] + "…"

@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import platformdirs
 import uvicorn
-from fastapi import FastAPI
 
 from legato.chat.template import read_template
 from legato.client.status import EngineStatus
-from legato.core.choices import KvType
 from legato.errors import LegatoError
 from legato.models import LocalModel
 from legato.server.access import check_exposure
 from legato.server.app import create_app
+from legato.server.cost_memory import CostMemory
+from legato.server.engine_settings import cost_settings_of, engine_settings
+from legato.server.language import read_language
 from legato.server.service import Service
-from legato.server.tuned_settings import CostKeeper, cost_settings_of, with_profile
 from legato.settings import Settings
 from legato.sinks.history import History
 from legato.sinks.spans import SpanExporter
-from legato.tuning.profile import Profile, ProfileStore, default_profiles
-from legato.wire.messages import EngineSettings
+from legato.tuning.profile import ProfileStore, default_profiles
 
 OVERTIME_S = 5.0
 """Time beyond the grace for last events to reach their clients."""
 DAY_S = 86_400
-DEFAULT_BATCH = 512
-DEFAULT_KV_TYPE: KvType = "f16"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -50,59 +47,20 @@ def make_service(settings: Settings, model: LocalModel, profiles: ProfileStore |
         LegatoError: The settings name a chat template that is not there, or not one.
     """
     template = read_template(settings.chat_template) if settings.chat_template is not None else None
+    name = settings.alias or model.name
     profiles = profiles or default_profiles()
     engine = engine_settings(settings, model, profiles.find_profile(model.path))
     cost_settings = cost_settings_of(engine)
     costs = profiles.find_costs(model.path, cost_settings)
     return Service(
-        settings.alias or model.name,
-        model.path,
+        name,
         msgspec.structs.replace(engine, costs=costs),
+        partial(read_language, name, model.path, template),
         max_queue=settings.max_queue,
-        chat_template=template,
         history=_open_history(settings),
         spans=SpanExporter.from_environment(),
-        costs=CostKeeper(profiles, model.path, cost_settings, costs),
+        costs=CostMemory(partial(profiles.save_costs, model.path, cost_settings), costs),
     )
-
-
-def engine_settings(settings: Settings, model: LocalModel, profile: Profile | None = None) -> EngineSettings:
-    """The engine's part of the settings.
-
-    Args:
-        settings: Of the server. What they leave open is as tuned, else the worker's choice or the default here.
-        model: The model.
-        profile: What `legato tune` found for it.
-    """
-    settings = with_profile(settings, profile)
-    return EngineSettings(
-        model_path=str(model.path),
-        context_tokens=settings.ctx,
-        parallel=settings.parallel,
-        batch_tokens=settings.batch or DEFAULT_BATCH,
-        threads=settings.threads,
-        threads_prefill=settings.threads_prefill,
-        gpu_layers=settings.gpu_layers,
-        flash_attention=settings.flash_attention,
-        kv_type_k=settings.kv_type_k or DEFAULT_KV_TYPE,
-        kv_type_v=settings.kv_type_v or DEFAULT_KV_TYPE,
-        policy=settings.policy,
-        chunk=settings.chunk,
-        gap_target_s=settings.gap_target_ms / 1000,
-        background_wait_s=settings.background_wait,
-        cache_scope=settings.cache_scope,
-        cache_memory_bytes=_bytes(settings.cache_memory_mib),
-        cache_disk_bytes=_bytes(settings.cache_disk_mib),
-        cache_folder=settings.cache_dir or str(platformdirs.user_cache_path("legato") / "prompts"),
-        joined_calls=bool(settings.joined_calls),
-        interruptible=settings.interruptible,
-        record_calls=not settings.no_telemetry,
-        log_level=logging.DEBUG if settings.verbose else logging.ERROR,
-    )
-
-
-def _bytes(mib: float | None) -> int | None:
-    return None if mib is None else int(mib * 2**20)
 
 
 def _open_history(settings: Settings) -> History | None:
@@ -200,9 +158,8 @@ def run_server(
         listening: From `listen`.
         on_settled: Called when the model is ready or has failed.
     """
-    app: FastAPI = create_app(settings, service)
     config = uvicorn.Config(
-        app,
+        create_app(settings, service),
         log_level="info" if settings.verbose else "warning",
         access_log=settings.verbose,
         server_header=False,
@@ -211,8 +168,11 @@ def run_server(
     )
     server = GracefulServer(config, service, settings.grace)
 
+    async def announce() -> None:
+        on_settled(await service.settled())
+
     async def serve() -> None:
-        announcing = asyncio.create_task(_announce(service, on_settled))
+        announcing = asyncio.create_task(announce())
         await server.serve([listening])
         announcing.cancel()
 
@@ -220,7 +180,3 @@ def run_server(
         runner.run(serve())
     if server.stopped_by is not None:
         signal.raise_signal(server.stopped_by)
-
-
-async def _announce(service: Service, on_settled: Callable[[EngineStatus], None]) -> None:
-    on_settled(await service.settled())

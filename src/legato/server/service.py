@@ -1,24 +1,14 @@
-"""The served model as the routes see it: its engine, its vocabulary and template, and requests turned into tokens."""
+"""The served model as the routes see it: its life and state, and requests given to its engine."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable
 
 from legato import __version__
-from legato.chat.message_error import MessageError
-from legato.chat.messages import read_messages
-from legato.chat.template import ChatTemplate
-from legato.chat.truncation import Window, turn_starts, turns_to_drop
 from legato.client.client import EngineClient
 from legato.client.dispatcher import QueueFullError
 from legato.client.status import (
@@ -30,15 +20,15 @@ from legato.client.status import (
     Stopped,
     describe,
 )
-from legato.core.tokens import Tokens
-from legato.engine.model import Model
-from legato.engine.vocabulary import Vocabulary
+from legato.core.origin import Origin, ServiceTier
 from legato.errors import LegatoError
-from legato.server.api_error import ApiError
-from legato.server.generation import Generation, GenerationRequest
+from legato.server.api_error import ApiError, invalid
+from legato.server.cost_memory import CostMemory
+from legato.server.generation import AnswerRequest, Generation
+from legato.server.prompting import Language
 from legato.server.recorder import Recorder
 from legato.server.rereading import Rereading
-from legato.server.tuned_settings import CostKeeper
+from legato.server.text import AnswerText
 from legato.sinks.history import History
 from legato.sinks.metrics import Live, Metrics, Planning
 from legato.sinks.spans import SpanExporter
@@ -47,35 +37,14 @@ from legato.wire.messages import EngineSettings, ModelInfo
 RETRY_AFTER_LOADING_S = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Language:
-    """How the served model reads: needed to turn a request into tokens, loaded in the server's own process."""
-
-    vocabulary: Vocabulary
-    template: ChatTemplate | None
-    bos_text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChatPrompt:
-    """A conversation as the model reads it."""
-
-    tokens: Tokens
-    dropped_messages: int = 0
-    """Those that were left out for the rest to fit."""
-    dropped_tokens: int = 0
-    """By how many the prompt is shorter for it."""
-
-
 class Service:
     """One served model.
 
     Args:
         name: What clients call it.
-        path: Its file.
         engine: Settings of its engine.
+        read_language: Reads how it reads, in a thread; raises LegatoError if it can't.
         max_queue: Requests that may wait.
-        chat_template: A Jinja template's text instead of the model's own.
         history: Remembers ended requests beyond the server's life.
         spans: Sends ended requests to a collector.
         costs: Remembers what calls cost here, once the engine has measured it and whenever it has learned more.
@@ -84,14 +53,13 @@ class Service:
     def __init__(
         self,
         name: str,
-        path: Path,
         engine: EngineSettings,
+        read_language: Callable[[], Language],
         *,
         max_queue: int,
-        chat_template: str | None = None,
         history: History | None = None,
         spans: SpanExporter | None = None,
-        costs: CostKeeper | None = None,
+        costs: CostMemory | None = None,
     ) -> None:
         self.name = name
         """What clients call the model."""
@@ -114,8 +82,7 @@ class Service:
         )
         """Where prompts are read and answers written."""
         self._costs = costs
-        self._path = path
-        self._template_override = chat_template
+        self._read_language = read_language
         self._language: Language | None = None
         self._language_error: str | None = None
         self._rereading: Rereading | None = None
@@ -164,7 +131,7 @@ class Service:
 
     async def _load_language(self) -> None:
         try:
-            self._language = await asyncio.to_thread(_read_language, self._path, self._template_override)
+            self._language = await asyncio.to_thread(self._read_language)
         except LegatoError as error:
             self._language_error = str(error)
 
@@ -257,89 +224,45 @@ class Service:
 
     # Requests
 
-    async def chat_prompt(
+    def submit_all(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        asked: AnswerRequest,
         *,
-        continue_final: bool,
-        variables: Mapping[str, Any],
-        window: Window | None = None,
-    ) -> ChatPrompt:
-        """The tokens of a conversation.
+        client: str | None,
+        service_tier: ServiceTier,
+        gap_target_s: float | None,
+        arrived_s: float,
+    ) -> list[Generation]:
+        """Submit the choices of one answer: all, or none of them.
 
         Args:
-            messages: As they came.
-            continue_final: End where the last message does, for the model to go on with.
-            variables: For the template.
-            window: What the oldest turns are dropped for, if need be; None to keep all of them, however long.
-
-        Raises:
-            ApiError: A message is wrong, the template refuses it, or what must be kept does not fit into the context.
-        """
-        language = self.language
-        if language.template is None:
-            raise ApiError(
-                400,
-                f"{self.name} has no chat template, so it was not made for chats; use /v1/completions, "
-                "or start the server with --chat-template.",
-                param="messages",
-                code="no_chat_template",
-            )
-        return await asyncio.to_thread(_chat_prompt, language, messages, continue_final, variables, window)
-
-    async def text_prompt(self, text: str) -> Tokens:
-        """The tokens of a text.
-
-        Raises:
-            ApiError: It holds half of a surrogate pair, which JSON can spell and which is no text.
-        """
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ApiError(
-                400,
-                f"The prompt has half of a surrogate pair at character {error.start}, which is not text.",
-                param="prompt",
-                code="invalid_value",
-            ) from error
-        return await asyncio.to_thread(
-            self.language.vocabulary.tokenize, text, add_bos=self.language.vocabulary.adds_bos, parse_special=True
-        )
-
-    def token_prompt(self, tokens: Sequence[int]) -> Tokens:
-        """A prompt that came as tokens.
-
-        Raises:
-            ApiError: One of them is not in the vocabulary.
-        """
-        size = self.language.vocabulary.size
-        if wrong := [token for token in tokens if not 0 <= token < size]:
-            raise ApiError(
-                400,
-                f"The prompt holds token {wrong[0]}, and this model's vocabulary ends at {size - 1}.",
-                param="prompt",
-                code="invalid_value",
-            )
-        return np.array(tokens, dtype=np.int32)
-
-    def submit_all(self, requests: Sequence[GenerationRequest], *, param: str) -> list[Generation]:
-        """Submit the parts of one request: all, or none of them.
-
-        Args:
-            requests: The parts.
-            param: The parameter that their prompts came in.
+            asked: What a client asks for.
+            client: Name of its API key.
+            service_tier: How it is served, whatever it asks for.
+            gap_target_s: Longest gap between tokens that the reader should see; None for the engine's.
+            arrived_s: When the request arrived, on the monotonic clock.
 
         Raises:
             ApiError: A prompt is empty or too long, too many requests wait, or no model is ready.
         """
-        for request in requests:
-            self._check_length(len(request.prompt), param)
+        for prompt, _ in asked.choices:
+            self._check_length(len(prompt), asked.param)
         vocabulary = self.language.vocabulary
-        rereading = self._rereading = self._rereading or Rereading(vocabulary)
+        rereading = self._rereading = self._rereading or Rereading(vocabulary.text)
         generations: list[Generation] = []
         try:
-            for request in requests:
-                generations.append(Generation(self.engine, vocabulary, self.recorder, rereading, request))  # noqa: PERF401 - kept if one fails
+            for number, (prompt, sampling) in enumerate(asked.choices):
+                stream = self.engine.submit(
+                    prompt,
+                    origin=Origin(f"{asked.id}-{number}" if number else asked.id, asked.endpoint, client, service_tier),
+                    max_new_tokens=asked.max_new_tokens,
+                    sampling=sampling,
+                    top_logprobs=asked.top_logprobs,
+                    gap_target_s=gap_target_s,
+                    arrived_s=arrived_s,
+                )
+                text = AnswerText(vocabulary, asked.stops)
+                generations.append(Generation(stream, text, self.recorder, rereading, asked.progress))
         except Exception as error:
             for generation in generations:
                 generation.cancel()
@@ -350,15 +273,14 @@ class Service:
 
     def _check_length(self, tokens: int, param: str) -> None:
         if tokens == 0:
-            raise ApiError(400, "The prompt is empty; send at least one token.", param=param, code="invalid_value")
+            raise invalid("The prompt is empty; send at least one token.", param)
         limit = self.model.context_tokens
         if tokens >= limit:
-            raise ApiError(
-                400,
+            raise invalid(
                 f"The prompt has {tokens} tokens, and this model's context holds {limit} with at least one for the "
                 "answer; send a shorter prompt or start the server with a larger --ctx.",
-                param=param,
-                code="context_length_exceeded",
+                param,
+                "context_length_exceeded",
             )
 
     def _refusal(self, error: LegatoError) -> ApiError:
@@ -374,78 +296,3 @@ def _not_ready(state: EngineStatus) -> ApiError:
     codes = {Loading: "model_loading", Failed: "model_failed", Stopped: "server_stopping"}
     headers = {"Retry-After": str(RETRY_AFTER_LOADING_S)} if isinstance(state, Loading) else None
     return ApiError(503, describe(state), code=codes.get(type(state)), headers=headers)
-
-
-def _read_language(path: Path, template_override: str | None) -> Language:
-    model = Model(path, vocabulary_only=True)
-    vocabulary = model.vocabulary
-    bos_text, eos_text = (
-        vocabulary.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
-        for token in (vocabulary.bos, vocabulary.eos)
-    )
-    source = model.chat_template if template_override is None else template_override
-    template = ChatTemplate(source, bos_token=bos_text, eos_token=eos_text) if source else None
-    # The model is kept by the vocabulary's handle for the life of the process.
-    return Language(vocabulary, template, bos_text)
-
-
-def _chat_prompt(
-    language: Language,
-    messages: Sequence[Mapping[str, Any]],
-    continue_final: bool,
-    variables: Mapping[str, Any],
-    window: Window | None,
-) -> ChatPrompt:
-    """Render and tokenize, in a thread: a long paste holds up nobody's stream."""
-
-    def tokens_of(kept: Sequence[Mapping[str, Any]]) -> Tokens:
-        return _chat_tokens(language, kept, continue_final, variables)
-
-    try:
-        read = read_messages(messages)
-        return ChatPrompt(tokens_of(read)) if window is None else _truncated(read, tokens_of, window)
-    except MessageError as error:
-        # A sentence that begins with a parameter's name keeps its spelling.
-        text = str(error)
-        sentence = text if text.startswith("messages") else text[0].upper() + text[1:]
-        raise ApiError(400, f"{sentence}.", param=error.param, code="invalid_value") from error
-    except LegatoError as error:
-        raise ApiError(400, str(error), param="messages", code="invalid_value") from error
-
-
-def _chat_tokens(
-    language: Language, messages: Sequence[Mapping[str, Any]], continue_final: bool, variables: Mapping[str, Any]
-) -> Tokens:
-    assert language.template is not None, "checked by the caller"
-    text = language.template.render(messages, continue_final_message=continue_final, extra=variables)
-    # Many templates write the first token themselves; two of them confuse a model.
-    add_bos = language.vocabulary.adds_bos and not (language.bos_text and text.startswith(language.bos_text))
-    return language.vocabulary.tokenize(text, add_bos=add_bos, parse_special=True)
-
-
-def _truncated(
-    messages: Sequence[Mapping[str, Any]],
-    tokens_of: Callable[[Sequence[Mapping[str, Any]]], Tokens],
-    window: Window,
-) -> ChatPrompt:
-    starts = turn_starts(messages)
-
-    # Rendered, not added up: only the template knows what it writes around messages.
-    @functools.cache
-    def without(turns: int) -> Tokens:
-        return tokens_of([*messages[: starts[0]], *messages[starts[turns] :]] if turns else messages)
-
-    turns = turns_to_drop(len(starts), lambda dropped: len(without(dropped)), window)
-    tokens = without(turns)
-    if len(tokens) >= window.context_tokens:
-        raise ApiError(
-            400,
-            f"The system messages and the last turn alone have {len(tokens)} tokens, and this model's context holds "
-            f"{window.context_tokens} with at least one for the answer, so truncation could not help; send a shorter "
-            "last message or start the server with a larger --ctx.",
-            param="messages",
-            code="context_length_exceeded",
-        )
-    if not turns:
-        return ChatPrompt(tokens)
-    return ChatPrompt(tokens, starts[turns] - starts[0], len(without(0)) - len(tokens))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
@@ -13,8 +12,8 @@ from starlette.responses import Response
 from legato.client.client import EngineClient
 from legato.client.status import Ready
 from legato.core.choices import PolicyName
-from legato.server.api_error import ApiError
-from legato.server.clients import Clients
+from legato.server.api_error import invalid
+from legato.server.routes import check_admin, json_response, service_of
 from legato.server.service import Service
 from legato.settings import MAX_CHUNK, MAX_GAP_TARGET_MS, MIN_GAP_TARGET_MS
 from legato.wire.messages import Configure, SetBudgets
@@ -42,15 +41,14 @@ class SettingsChange(BaseModel):
 @router.get("/api/settings")
 async def get_settings(request: Request) -> Response:
     """What can be changed while the server runs, and what is fixed that explains its pace."""
-    return _answer(request.app.state.service)
+    return _answer(service_of(request))
 
 
 @router.patch("/api/settings")
 async def change_settings(request: Request, change: SettingsChange) -> Response:
     """Change how steps are planned, from the next one on."""
-    clients: Clients = request.app.state.clients
-    clients.check_admin(request.state.client_name)
-    service: Service = request.app.state.service
+    check_admin(request)
+    service = service_of(request)
     wanted = _changeable(service.engine) | change.model_dump(exclude_unset=True)
     service.engine.configure(Configure(wanted["policy"], wanted["chunk"], wanted["gap_target_ms"] / 1000))
     budgets = change.model_dump(exclude_unset=True, include={"cache_memory_mib", "cache_disk_mib"})
@@ -69,20 +67,12 @@ def _check_cache(service: Service, budgets: Mapping[str, float]) -> None:
         ApiError: Nothing is remembered here, or nothing on disk.
     """
     if service.engine.settings.cache_scope == "off":
-        raise ApiError(
-            400,
-            "Nothing is remembered here; start the server with another --cache-scope than off.",
-            param=next(iter(budgets)),
-            code="invalid_value",
-        )
+        message = "Nothing is remembered here; start the server with another --cache-scope than off."
+        raise invalid(message, next(iter(budgets)))
     cache = service.engine.cache.figures
     if "cache_disk_mib" in budgets and cache is not None and not cache.has_disk:
-        raise ApiError(
-            400,
-            "Nothing is remembered on disk here; start the server with --cache-disk-mib above 0.",
-            param="cache_disk_mib",
-            code="invalid_value",
-        )
+        message = "Nothing is remembered on disk here; start the server with --cache-disk-mib above 0."
+        raise invalid(message, "cache_disk_mib")
 
 
 def _bytes(mib: float | None) -> int | None:
@@ -109,19 +99,14 @@ def _changeable(engine: EngineClient) -> dict[str, Any]:
 def _answer(service: Service) -> Response:
     settings = service.engine.settings
     state = service.state
-    model = state.model if isinstance(state, Ready) else None
-    fixed = {
-        "flash_attention": model.flash_attention if model else settings.flash_attention,
-        "threads": model.threads if model else settings.threads,
-        "threads_prefill": model.threads_prefill if model else settings.threads_prefill,
+    # What the worker has chosen, once it is known; until then what is set.
+    model = state.model if isinstance(state, Ready) else settings
+    chosen = ("flash_attention", "threads", "threads_prefill", "interruptible", "parallel", "context_tokens")
+    fixed = {name: getattr(model, name) for name in chosen} | {
         "kv_type_k": settings.kv_type_k,
         "kv_type_v": settings.kv_type_v,
         "batch": settings.batch_tokens,
         "joined_calls": settings.joined_calls,
-        "interruptible": model.interruptible if model else settings.interruptible,
-        "parallel": model.parallel if model else settings.parallel,
-        "context_tokens": model.context_tokens if model else settings.context_tokens,
         "background_wait_s": settings.background_wait_s,
     }
-    body = {**_changeable(service.engine), "fixed": fixed}
-    return Response(msgspec.json.encode(body), media_type="application/json")
+    return json_response({**_changeable(service.engine), "fixed": fixed})

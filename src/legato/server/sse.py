@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -18,6 +19,12 @@ T = TypeVar("T")
 
 class ClientGoneError(Exception):
     """The client closed its connection before the answer was complete."""
+
+
+def event(data: Any, name: str | None = None) -> bytes:
+    """One event with JSON, named or not."""
+    head = b"" if name is None else b"event: " + name.encode() + b"\n"
+    return head + b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
 class EventStream(Response):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from legato.core.origin import EndReason
 from legato.errors import LegatoError
-from legato.server.api_error import ApiError
+from legato.server.api_error import ApiError, invalid
 from legato.server.recorder import Recorder, running
-from legato.server.service import Service
+from legato.server.routes import json_response, service_of
 from legato.server.status import status_of, step_of
-from legato.sinks.history import History
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.summary import Cursor, Page, RequestSummary
 from legato.telemetry.verdict import verdict
@@ -30,14 +29,14 @@ FLUSH_S = 1.0
 async def metrics(request: Request) -> Response:
     """Counters, gauges and histograms in Prometheus' format."""
     # In a thread: making the text takes some milliseconds, which no stream should wait.
-    body, media_type = await asyncio.to_thread(_service(request).recorder.metrics.render)
+    body, media_type = await asyncio.to_thread(service_of(request).recorder.metrics.render)
     return Response(body, headers={"content-type": media_type})
 
 
 @router.get("/api/status")
 async def status(request: Request) -> Response:
     """The server at a glance."""
-    return _json(await status_of(_service(request), request.app.state.utilisation))
+    return json_response(await status_of(service_of(request), request.app.state.utilisation))
 
 
 @router.get("/api/requests")
@@ -52,37 +51,44 @@ async def list_requests(
     slower_than_ms: Annotated[float | None, Query(ge=0)] = None,
 ) -> Response:
     """Requests that run, and those that have ended, newest first, a page at a time."""
-    service = _service(request)
+    service = service_of(request)
     history = service.recorder.history
+    wanted: dict[str, Any] = {
+        "limit": limit,
+        "client": client,
+        "model": model,
+        "end": end,
+        "text": id,
+        "slower_than_ms": slower_than_ms,
+    }
     if history is None or not history.is_on:
         if before is not None:
-            raise ApiError(
-                400,
-                "Without a history the list has a single page; leave 'before' out and raise 'limit'.",
-                param="before",
-                code="invalid_value",
-            )
-        page = _page_of_memory(service.recorder, limit, client, model, end, id, slower_than_ms)
+            message = "Without a history the list has a single page; leave 'before' out and raise 'limit'."
+            raise invalid(message, "before")
+        page = _page_of_memory(service.recorder, **wanted)
     else:
-        page = await asyncio.to_thread(
-            _page_of_history, history, limit, _cursor(before), client, model, end, id, slower_than_ms
-        )
+        try:
+            place = Cursor.parse(before) if before is not None else None
+        except LegatoError as error:
+            raise invalid(str(error), "before") from error
+        await asyncio.to_thread(history.flush, FLUSH_S)
+        page = await asyncio.to_thread(history.page, before=place, **wanted)
     cursor = str(page.next) if page.next else None
     live = [one for one in running(service.engine) if client in (None, one.client) and one.id.startswith(id or "")]
-    return _json({"running": live, "requests": page.records, "next": cursor})
+    return json_response({"running": live, "requests": page.records, "next": cursor})
 
 
 @router.get("/api/requests/{request_id}")
 async def get_request(request: Request, request_id: str) -> Response:
     """One ended request with its whole timeline, and what its wait was."""
-    record = await asyncio.to_thread(_service(request).recorder.find, request_id)
+    record = await asyncio.to_thread(service_of(request).recorder.find, request_id)
     if record is None:
         raise ApiError(
             404,
             f"No request {request_id!r} is remembered; /api/requests lists those that are.",
             code="request_not_found",
         )
-    return _json({"request": record, "verdict": verdict(record)})
+    return json_response({"request": record, "verdict": verdict(record)})
 
 
 @router.get("/api/steps")
@@ -92,10 +98,10 @@ async def list_steps(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
     """The engine's library calls, oldest first, a page at a time; `after` is the number of the last one seen."""
-    service = _service(request)
+    service = service_of(request)
     recorder = service.recorder
     calls = recorder.calls(after, limit)
-    return _json(
+    return json_response(
         {
             "steps": [step_of(number, call, recorder) for number, call in calls],
             "next": calls[-1][0] if len(calls) == limit else None,
@@ -103,24 +109,9 @@ async def list_steps(
     )
 
 
-def _page_of_history(
-    history: History,
-    limit: int,
-    before: Cursor | None,
-    client: str | None,
-    model: str | None,
-    end: EndReason | None,
-    text: str | None,
-    slower_than_ms: float | None,
-) -> Page:
-    history.flush(FLUSH_S)
-    return history.page(
-        before=before, limit=limit, client=client, model=model, end=end, text=text, slower_than_ms=slower_than_ms
-    )
-
-
 def _page_of_memory(
     recorder: Recorder,
+    *,
     limit: int,
     client: str | None,
     model: str | None,
@@ -137,20 +128,4 @@ def _page_of_memory(
             and (slower_than_ms is None or record.timings.total_ms > slower_than_ms)
         )
 
-    return Page([RequestSummary.of(record) for record in recorder.latest() if wanted(record)][:limit], None)
-
-
-def _cursor(text: str | None) -> Cursor | None:
-    try:
-        return Cursor.parse(text) if text is not None else None
-    except LegatoError as error:
-        raise ApiError(400, str(error), param="before", code="invalid_value") from error
-
-
-def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
-
-
-def _json(body: Any) -> Response:
-    return Response(msgspec.json.encode(body), media_type="application/json")
+    return Page([RequestSummary.of(record) for record in islice(filter(wanted, recorder.latest()), limit)], None)

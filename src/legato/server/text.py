@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from legato.core.answers import Logprobs
-from legato.engine.vocabulary import Vocabulary
+from legato.core.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
 from legato.core.origin import ServiceTier
 from legato.core.timings import Timings
-from legato.engine.vocabulary import Vocabulary
+from legato.core.vocabulary import Vocabulary
 from legato.server.generation import Finish, FinishReason, Generation, Progress
 from legato.server.text import ChosenToken
 
@@ -37,12 +36,9 @@ class TopLogprob(msgspec.Struct):
     bytes: list[int]
 
 
-class TokenLogprobs(msgspec.Struct):
+class TokenLogprobs(TopLogprob):
     """A token of a chat's answer beside the likeliest ones."""
 
-    token: str
-    logprob: float
-    bytes: list[int]
     top_logprobs: list[TopLogprob]
 
 
@@ -80,22 +76,6 @@ class Truncation(msgspec.Struct):
     """By how many the prompt is shorter for it."""
 
 
-class ChatCompletion(msgspec.Struct):
-    """The answer to a chat request that does not stream."""
-
-    id: str
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    usage: Usage
-    timings: Timings
-    service_tier: ServiceTier
-    """How it was served."""
-    object: Literal["chat.completion"] = "chat.completion"
-    truncation: Truncation | msgspec.UnsetType = msgspec.UNSET
-    """Only if something was dropped."""
-
-
 class Delta(msgspec.Struct, omit_defaults=True):
     """What a chunk adds to the message."""
 
@@ -127,22 +107,6 @@ class PromptProgress(msgspec.Struct):
     """Estimated time until all is read."""
 
 
-class ChatChunk(msgspec.Struct, omit_defaults=True):
-    """One event of a streamed chat."""
-
-    id: str
-    object: str
-    created: int
-    model: str
-    service_tier: ServiceTier
-    choices: list[ChunkChoice]
-    usage: Usage | None = None
-    timings: Timings | None = None
-    prompt_progress: PromptProgress | None = None
-    truncation: Truncation | None = None
-    """Beside the request's timings."""
-
-
 class CompletionLogprobs(msgspec.Struct):
     """Log-probabilities of a completion, in lists of the same length."""
 
@@ -162,44 +126,53 @@ class CompletionChoice(msgspec.Struct, omit_defaults=True):
     timings: Timings | None = None
 
 
-class Completion(msgspec.Struct, omit_defaults=True):
-    """The answer to a completion request, whole or one event of a stream."""
+PartOfChoice = ChatChoice | ChunkChoice | CompletionChoice
+
+
+class Body(msgspec.Struct, omit_defaults=True):
+    """An answer to a chat or a completion, whole or one event of a stream."""
 
     id: str
     object: str
     created: int
     model: str
     service_tier: ServiceTier
-    """As in chats, where OpenAI's API has it too."""
-    choices: list[CompletionChoice]
+    """How it was served; also of completions, where OpenAI's API has none."""
+    choices: Sequence[PartOfChoice]
     usage: Usage | None = None
     timings: Timings | None = None
     prompt_progress: PromptProgress | None = None
+    truncation: Truncation | None = None
+    """Beside the request's timings, if something was dropped."""
 
 
 def running_usage_of(generation: Generation, written: int) -> Usage:
     """Token counts of a choice of which so many tokens were sent."""
-    prompt, cached = generation.prompt_tokens, generation.cached_tokens
+    return _usage(generation.prompt_tokens, written, generation.cached_tokens)
+
+
+def usage_of(finishes: Sequence[Finish], choices: int) -> Usage:
+    """Token counts over all choices; a prompt counts once, however many answers it got.
+
+    Args:
+        finishes: Of all choices, those to the same prompt side by side.
+        choices: How many there are to each prompt.
+    """
+    first_of_each = finishes[::choices]
+    return _usage(
+        sum(finish.prompt_tokens for finish in first_of_each),
+        sum(finish.timings.decode_tokens for finish in finishes),
+        sum(finish.timings.cached_tokens for finish in first_of_each),
+    )
+
+
+def _usage(prompt: int, written: int, cached: int) -> Usage:
     return Usage(prompt, written, prompt + written, PromptTokensDetails(cached))
 
 
 def prompt_progress(index: int, progress: Progress) -> PromptProgress:
     """The API's shape of a prompt's progress."""
     return PromptProgress(index, progress.prompt_tokens, progress.read_tokens, progress.cached_tokens, progress.left_ms)
-
-
-def usage_of(finishes: Sequence[Finish], prompts: int) -> Usage:
-    """Token counts over all choices; a prompt counts once, however many answers it got.
-
-    Args:
-        finishes: Of all choices, those to the same prompt side by side.
-        prompts: How many prompts there were.
-    """
-    first_of_each = finishes[:: len(finishes) // prompts]
-    prompt_tokens = sum(finish.prompt_tokens for finish in first_of_each)
-    answer_tokens = sum(finish.answer_tokens for finish in finishes)
-    cached = sum(finish.cached_tokens for finish in first_of_each)
-    return Usage(prompt_tokens, answer_tokens, prompt_tokens + answer_tokens, PromptTokensDetails(cached))
 
 
 def chat_logprobs(vocabulary: Vocabulary, tokens: list[ChosenToken]) -> ChatLogprobs | None:

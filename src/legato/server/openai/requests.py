@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from legato.core.origin import ServiceTier
+from legato.core.origin import Endpoint, ServiceTier
 from legato.core.sampling import SamplingParameters
-from legato.server.api_error import ApiError
+from legato.server.api_error import invalid
 from legato.settings import MAX_GAP_TARGET_MS, MIN_GAP_TARGET_MS
 
+SAMPLING = SamplingParameters(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
+"""What is not asked for is llama.cpp's, which people who run models at home are used to."""
+_SAMPLED = {
+    *("temperature", "top_k", "top_p", "min_p", "typical_p"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias"),
+}
 MAX_CHOICES = 16
 MAX_STOPS = 16
 MAX_TOKENS = 2**31 - 1
@@ -77,14 +85,14 @@ class StreamOptions(BaseModel):
     """Padding against eavesdroppers, which there is none of."""
 
 
-class CommonRequest(BaseModel):
-    """What chats and completions share.
-
-    Sampling defaults are llama.cpp's, which people who run models at home are used to: temperature 0.8, of the 40
-    likeliest tokens, cut at top-p 0.95 and min-p 0.05.
-    """
+class CommonRequest(BaseModel, ABC):
+    """What chats and completions share."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    endpoint: ClassVar[Endpoint]
+    prompt_param: ClassVar[str]
+    """The parameter that prompts come in."""
 
     model: str | None = None
     stream: bool | None = False
@@ -133,12 +141,11 @@ class CommonRequest(BaseModel):
     def _check_tier(cls, tier: str | None) -> str | None:
         """Refused by name, as documented values of the other parameters are that are not supported."""
         if tier not in (None, "auto", "default", "flex"):
-            raise ApiError(
-                400,
+            raise invalid(
                 "The service tiers here are default and flex (background work); send one of them, or leave "
                 "service_tier out.",
-                param="service_tier",
-                code="unsupported_parameter",
+                "service_tier",
+                "unsupported_parameter",
             )
         return tier
 
@@ -152,9 +159,19 @@ class CommonRequest(BaseModel):
             if name not in kept or name in cls.model_fields:
                 continue
             if not any(_same(kept[name], value) for value in neutral):
-                raise ApiError(400, f"{why}; leave {name} out.", param=name, code="unsupported_parameter")
+                raise invalid(f"{why}; leave {name} out.", name, "unsupported_parameter")
             del kept[name]
         return kept
+
+    @property
+    def answer_limit(self) -> int | None:
+        """Most tokens of the answer, None for as many as fit."""
+        return self.max_tokens
+
+    @property
+    @abstractmethod
+    def logprob_count(self) -> int | None:
+        """How many likeliest tokens to report, None for no log-probabilities."""
 
     @property
     def choices(self) -> int:
@@ -167,19 +184,9 @@ class CommonRequest(BaseModel):
         return "flex" if self.service_tier == "flex" else "default"
 
     @property
-    def includes_usage(self) -> bool:
-        """Whether a stream ends with the token counts."""
-        return bool(self.stream_options and self.stream_options.include_usage)
-
-    @property
-    def includes_running_usage(self) -> bool:
-        """True if each event is to carry the token counts so far."""
-        return bool(self.stream_options and self.stream_options.continuous_usage_stats)
-
-    @property
-    def includes_progress(self) -> bool:
-        """True if the stream is to tell how far the prompt is read."""
-        return bool(self.stream_options and self.stream_options.include_progress)
+    def streamed(self) -> StreamOptions:
+        """What a stream is to carry beside the answer."""
+        return self.stream_options or StreamOptions()
 
     def sampling(self, vocabulary_size: int) -> list[SamplingParameters]:
         """Parameters of each choice: the same but for their seeds, which count up from the wanted one.
@@ -189,45 +196,29 @@ class CommonRequest(BaseModel):
         """
         for token in self.logit_bias or {}:
             if token >= vocabulary_size:
-                raise ApiError(
-                    400,
-                    f"logit_bias names token {token}, and this model's vocabulary has {vocabulary_size}.",
-                    param="logit_bias",
-                    code="invalid_value",
-                )
+                message = f"logit_bias names token {token}, and this model's vocabulary has {vocabulary_size}."
+                raise invalid(message, "logit_bias")
+        asked = self.model_dump(include=_SAMPLED, exclude_none=True)
+        asked["top_k"] = max(0, asked.get("top_k", SAMPLING.top_k))
         seed = secrets.randbits(32) if self.seed is None else self.seed
         return [
-            SamplingParameters(
-                temperature=_or(self.temperature, 0.8),
-                top_k=max(0, _or(self.top_k, 40)),
-                top_p=_or(self.top_p, 0.95),
-                min_p=_or(self.min_p, 0.05),
-                typical_p=_or(self.typical_p, 1.0),
-                repetition_penalty=_or(self.repetition_penalty, 1.0),
-                presence_penalty=_or(self.presence_penalty, 0.0),
-                frequency_penalty=_or(self.frequency_penalty, 0.0),
-                logit_bias=self.logit_bias or {},
-                seed=(seed + choice) % MAX_SEED,
-                ignore_end=bool(self.ignore_eos),
-            )
+            dataclasses.replace(SAMPLING, **asked, seed=(seed + choice) % MAX_SEED, ignore_end=bool(self.ignore_eos))
             for choice in range(self.choices)
         ]
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> CommonRequest:
         if self.stream_options is not None and not self.stream:
-            raise ApiError(
-                400,
-                "stream_options go with stream: true.",
-                param="stream_options",
-                code="invalid_parameter_combination",
-            )
+            message = "stream_options go with stream: true."
+            raise invalid(message, "stream_options", "invalid_parameter_combination")
         return self
 
 
 class ChatRequest(CommonRequest):
     """Body of `POST /v1/chat/completions`."""
 
+    endpoint = "chat"
+    prompt_param = "messages"
     messages: list[dict[str, Any]]
     max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     logprobs: bool | None = False
@@ -242,31 +233,29 @@ class ChatRequest(CommonRequest):
     @model_validator(mode="after")
     def _check_combinations(self) -> ChatRequest:
         if self.top_logprobs is not None and not self.logprobs:
-            raise ApiError(400, "top_logprobs goes with logprobs: true.", param="top_logprobs", code="invalid_value")
+            raise invalid("top_logprobs goes with logprobs: true.", "top_logprobs")
         both = (self.max_tokens, self.max_completion_tokens)
         if None not in both and both[0] != both[1]:
-            raise ApiError(
-                400,
-                "max_tokens and max_completion_tokens are two names of one limit; send one of them.",
-                param="max_tokens",
-                code="invalid_value",
-            )
+            message = "max_tokens and max_completion_tokens are two names of one limit; send one of them."
+            raise invalid(message, "max_tokens")
         return self
 
     @property
     def answer_limit(self) -> int | None:
-        """Most tokens of the answer, None for as many as fit."""
+        """The same by either of its names."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def logprob_count(self) -> int | None:
-        """How many likeliest tokens to report, None for no log-probabilities."""
+        """As many as `top_logprobs` says."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
 class CompletionRequest(CommonRequest):
     """Body of `POST /v1/completions`."""
 
+    endpoint = "completions"
+    prompt_param = "prompt"
     prompt: str | list[str] | list[int] | list[list[int]]
     max_tokens: int | None = Field(16, ge=1, le=MAX_TOKENS)
     echo: bool | None = False
@@ -275,13 +264,14 @@ class CompletionRequest(CommonRequest):
     @model_validator(mode="after")
     def _check_combinations(self) -> CompletionRequest:
         if self.echo and self.logprobs is not None:
-            raise ApiError(
-                400,
-                "echo with logprobs would need those of the prompt, which are not supported; send one of them.",
-                param="echo",
-                code="unsupported_parameter",
-            )
+            message = "echo with logprobs would need those of the prompt, which are not supported; send one of them."
+            raise invalid(message, "echo", "unsupported_parameter")
         return self
+
+    @property
+    def logprob_count(self) -> int | None:
+        """As many as `logprobs` says."""
+        return self.logprobs
 
     @property
     def prompts(self) -> list[str] | list[list[int]]:
@@ -292,10 +282,6 @@ class CompletionRequest(CommonRequest):
         if prompt and isinstance(prompt[0], int):
             return [[t for t in prompt if isinstance(t, int)]]
         return prompt  # type: ignore[return-value]
-
-
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value
 
 
 def _same(value: Any, neutral: Any) -> bool:

@@ -1,23 +1,60 @@
-"""What was measured on this machine, put to use: tuned settings where none are given, and costs kept for later."""
+"""The engine's settings: as the user set them, else as they were tuned on this machine, else the defaults."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from pathlib import Path
 
+import platformdirs
+
+from legato.core.choices import KvType
 from legato.engine.library import build_info
-from legato.errors import LegatoError
-from legato.scheduling.costs import Coefficients
+from legato.models import LocalModel
 from legato.settings import Settings
-from legato.tuning.profile import CostSettings, Profile, ProfileStore
+from legato.tuning.profile import CostSettings, Profile
 from legato.wire.messages import EngineSettings
 from legato.worker.sizing import default_flash_attention, default_threads
 
-logger = logging.getLogger(__name__)
+DEFAULT_BATCH = 512
+DEFAULT_KV_TYPE: KvType = "f16"
 
-TUNED = ("flash_attention", "kv_type_k", "kv_type_v", "threads", "threads_prefill", "batch", "joined_calls")
-"""Settings that a profile fills in."""
+
+def engine_settings(settings: Settings, model: LocalModel, profile: Profile | None = None) -> EngineSettings:
+    """The engine's part of the settings.
+
+    Args:
+        settings: Of the server. What they leave open is as tuned, else the worker's choice or the default here.
+        model: The model.
+        profile: What `legato tune` found for it.
+    """
+    settings = with_profile(settings, profile)
+    return EngineSettings(
+        model_path=str(model.path),
+        context_tokens=settings.ctx,
+        parallel=settings.parallel,
+        batch_tokens=settings.batch or DEFAULT_BATCH,
+        threads=settings.threads,
+        threads_prefill=settings.threads_prefill,
+        gpu_layers=settings.gpu_layers,
+        flash_attention=settings.flash_attention,
+        kv_type_k=settings.kv_type_k or DEFAULT_KV_TYPE,
+        kv_type_v=settings.kv_type_v or DEFAULT_KV_TYPE,
+        policy=settings.policy,
+        chunk=settings.chunk,
+        gap_target_s=settings.gap_target_ms / 1000,
+        background_wait_s=settings.background_wait,
+        cache_scope=settings.cache_scope,
+        cache_memory_bytes=_bytes(settings.cache_memory_mib),
+        cache_disk_bytes=_bytes(settings.cache_disk_mib),
+        cache_folder=settings.cache_dir or str(platformdirs.user_cache_path("legato") / "prompts"),
+        joined_calls=bool(settings.joined_calls),
+        interruptible=settings.interruptible,
+        record_calls=not settings.no_telemetry,
+        log_level=logging.DEBUG if settings.verbose else logging.ERROR,
+    )
+
+
+def _bytes(mib: float | None) -> int | None:
+    return None if mib is None else int(mib * 2**20)
 
 
 def with_profile(settings: Settings, profile: Profile | None) -> Settings:
@@ -40,8 +77,7 @@ def with_profile(settings: Settings, profile: Profile | None) -> Settings:
 
 def uses_profile(settings: Settings, profile: Profile | None) -> bool:
     """Whether the settings leave the profile anything to decide."""
-    tuned = with_profile(settings, profile)
-    return any(getattr(tuned, name) != getattr(settings, name) for name in TUNED)
+    return with_profile(settings, profile) != settings
 
 
 def cost_settings_of(engine: EngineSettings) -> CostSettings:
@@ -60,45 +96,3 @@ def cost_settings_of(engine: EngineSettings) -> CostSettings:
         gpu_layers=engine.gpu_layers,
         joined_calls=engine.joined_calls,
     )
-
-
-class CostKeeper:
-    """Remembers what calls cost for the next start, without holding the event loop up.
-
-    Args:
-        profiles: Where.
-        model_path: The model.
-        settings: What the costs hold for.
-        known: What is remembered already.
-    """
-
-    def __init__(
-        self, profiles: ProfileStore, model_path: Path, settings: CostSettings, known: Coefficients | None
-    ) -> None:
-        self._profiles = profiles
-        self._model_path = model_path
-        self._settings = settings
-        self._newest = known
-        self._saving: asyncio.Task[None] | None = None
-
-    def remember(self, costs: Coefficients) -> None:
-        """Save in a thread; of what comes while that goes on only the newest is saved. Call it in the event loop."""
-        if costs == self._newest:
-            return
-        self._newest = costs
-        if self._saving is None or self._saving.done():
-            self._saving = asyncio.create_task(self._save())
-
-    async def close(self) -> None:
-        """Wait until everything is saved."""
-        if self._saving is not None:
-            await self._saving
-
-    async def _save(self) -> None:
-        saved = None
-        while (costs := self._newest) is not None and costs is not saved:
-            try:
-                await asyncio.to_thread(self._profiles.save_costs, self._model_path, self._settings, costs)
-            except LegatoError as error:
-                logger.warning("what calls cost is not remembered: %s", error)
-            saved = costs

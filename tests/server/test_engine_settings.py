@@ -1,29 +1,22 @@
-"""What `legato tune` found, at work in the server: which settings come from where, and costs that are remembered."""
+"""The engine's settings: which come from where, what `legato tune` found among them, and what costs hold for."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from legato.core.choices import FlashAttention
-from legato.errors import LegatoError
-from legato.scheduling.costs import Coefficients
-from legato.server.run import engine_settings, make_service
+from legato.server.engine_settings import cost_settings_of, engine_settings, uses_profile, with_profile
+from legato.server.run import make_service
 from legato.server.service import Service
-from legato.server.tuned_settings import CostKeeper, cost_settings_of, uses_profile, with_profile
 from legato.settings import Settings
 from legato.tuning.profile import CostSettings, ProfileStore, cost_settings
 from legato.wire.messages import EngineSettings
 from legato.worker.sizing import default_threads
 from tests.server.models import COSTS, PROFILE, a_model
 
-NEWER = msgspec.structs.replace(COSTS, decode_call_s=0.005)
-NEWEST = msgspec.structs.replace(COSTS, decode_call_s=0.006)
 KEY = cost_settings(PROFILE, -1)
 
 
@@ -44,6 +37,29 @@ def tuned(**settings: Any) -> EngineSettings:
 
 
 # Settings
+
+
+def test_what_is_left_open_is_the_default() -> None:
+    engine = engine_settings(Settings(), a_model())
+    assert (engine.policy, engine.chunk, engine.gap_target_s, engine.background_wait_s) == ("adaptive", None, 0.1, 600)
+    assert (engine.kv_type_k, engine.kv_type_v, engine.batch_tokens, engine.joined_calls) == ("f16", "f16", 512, False)
+    assert engine.costs is None
+
+
+def test_what_is_set_is_handed_on() -> None:
+    settings = Settings(
+        policy="whole",
+        chunk=7,
+        gap_target_ms=50,
+        background_wait=3,
+        kv_type_k="q8_0",
+        kv_type_v="f32",
+        batch=64,
+        joined_calls=True,
+    )
+    engine = engine_settings(settings, a_model())
+    assert (engine.policy, engine.chunk, engine.gap_target_s, engine.background_wait_s) == ("whole", 7, 0.05, 3)
+    assert (engine.kv_type_k, engine.kv_type_v, engine.batch_tokens, engine.joined_calls) == ("q8_0", "f32", 64, True)
 
 
 def test_what_is_left_open_is_as_tuned() -> None:
@@ -143,80 +159,3 @@ def test_a_service_begins_with_what_is_known(store: ProfileStore, path: Path) ->
     # Costs hold whatever the gap target is, and for no other settings.
     assert service(gap_target_ms=20).engine.settings.costs == COSTS
     assert service(threads=2).engine.settings.costs is None
-
-
-# Remembering
-
-
-class SlowStore(ProfileStore):
-    """Saves when it is let to, and keeps what it was told."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
-        self.saved: list[Coefficients] = []
-        self.threads: set[int] = set()
-        self.let = threading.Event()
-
-    def save_costs(self, model_path: Path, settings: CostSettings, costs: Coefficients) -> None:
-        assert self.let.wait(10)
-        self.threads.add(threading.get_ident())
-        self.saved.append(costs)
-
-
-def test_costs_are_saved(store: ProfileStore, path: Path) -> None:
-    async def run() -> None:
-        keeper = CostKeeper(store, path, KEY, None)
-        keeper.remember(COSTS)
-        await keeper.close()
-        assert store.find_costs(path, KEY) == COSTS
-        keeper.remember(NEWER)
-        await keeper.close()
-        assert store.find_costs(path, KEY) == NEWER
-
-    asyncio.run(run())
-
-
-def test_nothing_is_saved_in_the_event_loop_and_only_the_newest_of_what_comes_meanwhile(path: Path) -> None:
-    store = SlowStore()
-
-    async def run() -> None:
-        keeper = CostKeeper(store, path, KEY, None)
-        keeper.remember(COSTS)
-        await asyncio.sleep(0)
-        keeper.remember(NEWER)
-        keeper.remember(NEWEST)
-        store.let.set()
-        await keeper.close()
-
-    asyncio.run(run())
-    assert store.saved == [COSTS, NEWEST]
-    assert threading.get_ident() not in store.threads
-
-
-def test_what_is_known_is_not_saved_again(path: Path) -> None:
-    store = SlowStore()
-
-    async def run() -> None:
-        keeper = CostKeeper(store, path, KEY, COSTS)
-        keeper.remember(msgspec.structs.replace(COSTS))
-        await keeper.close()
-
-    asyncio.run(run())
-    assert store.saved == []
-
-
-def test_a_place_that_cannot_be_written_is_a_warning(
-    tmp_path: Path, path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").touch()
-    store = ProfileStore(tmp_path / "file" / "tuning.json")
-    with pytest.raises(LegatoError):
-        store.save_costs(path, KEY, COSTS)
-
-    async def run() -> None:
-        keeper = CostKeeper(store, path, KEY, None)
-        keeper.remember(COSTS)
-        await keeper.close()
-
-    asyncio.run(run())
-    assert "cannot be written" in caplog.text
