@@ -10,7 +10,7 @@ import asyncio
 
 from benchmarks.report import Figure, save
 from benchmarks.servers import legato, running
-from legato.bench.progress import Silent
+from legato.bench.progress import BenchProgress
 from legato.bench.results import Measured
 from legato.bench.runner import connect_all, run_bench
 from legato.bench.scenarios import Crowd
@@ -55,7 +55,7 @@ def measure(requests: int) -> list[Figure]:
 
 
 async def _crowd(crowd: Crowd, port: int) -> list[Measured]:
-    run = await run_bench(crowd, await connect_all([f"legato=http://127.0.0.1:{port}"]), Silent())
+    run = await run_bench(crowd, await connect_all([f"legato=http://127.0.0.1:{port}"]), BenchProgress(shown=False))
     requests = run.runs[0].requests
     return [m for m in requests if not m.error and not m.hung_up and m.event_s and m.timings is not None]
 

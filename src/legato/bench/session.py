@@ -12,7 +12,7 @@ from legato.bench.reading import Message, Request
 
 
 @dataclass(slots=True)
-class Session:
+class TargetSession:
     """One target in one run."""
 
     client: Client

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 from legato.bench.reading import Message
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import with_slack
-from legato.bench.session import Session, assistant, user
+from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, with_slack
+from legato.bench.session import TargetSession, assistant, user
 
 COLD, AGAIN, IN_TURNS, OTHER, AFTER_PAUSE = "cold", "again", "in turns", "other", "after pause"
 """Roles: the text's first time; another question to it at once; further turns of its conversation, each behind one of
@@ -17,26 +17,17 @@ somebody else's, whose requests are `OTHER`; and a last turn after a pause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
-    """What a server still knows of a text that it has read."""
+class Cache(Scenario):
+    """A long text again: at once, in turns with somebody else's, and after a pause."""
 
     name: ClassVar[ScenarioName] = "cache"
 
-    prompt_tokens: int = 3000
-    """Of the text."""
-    other_tokens: int = 1000
-    """Of the other person's text."""
-    answer_tokens: int = 32
-    turns: int = 3
-    """Of each of the two people, in turns."""
-    pause_s: float = 30.0
-    """Silence before the last turn."""
-    rounds: int = 2
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Lengths, turns, pause and rounds."""
-        return asdict(self)
+    prompt_tokens: Annotated[int, Parameter("Length of the text that is sent again, tokens.", least=1)] = 3000
+    other_tokens: Annotated[int, Parameter("Length of the other person's text, tokens.", least=1)] = 1000
+    answer_tokens: Annotated[int, Parameter("Length of an answer, tokens.", least=1)] = 32
+    turns: Annotated[int, Parameter("Turns of each of the two people.", least=0)] = 3
+    pause_s: Annotated[float, Parameter("Silence before the last turn, seconds.", least=0)] = 30.0
+    rounds: Rounds = 2
 
     @property
     def steps(self) -> int:
@@ -49,12 +40,12 @@ class Cache:
         turns = (self.turns + 3) * (self.answer_tokens + 40)
         return with_slack(max(self.prompt_tokens, self.other_tokens) + turns)
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: TargetSession) -> None:
         """Round by round, each with texts of its own."""
         for number in range(self.rounds):
             await self._round(session, number)
 
-    async def _round(self, session: Session, number: int) -> None:
+    async def _round(self, session: TargetSession, number: int) -> None:
         mine = _Conversation(session, self, number, "mine", self.prompt_tokens)
         other = _Conversation(session, self, number, "other", self.other_tokens)
         await mine.turn(COLD)
@@ -69,7 +60,7 @@ class Cache:
 class _Conversation:
     """A text, and questions to it."""
 
-    def __init__(self, session: Session, scenario: Cache, number: int, who: str, tokens: int) -> None:
+    def __init__(self, session: TargetSession, scenario: Cache, number: int, who: str, tokens: int) -> None:
         self._session = session
         self._scenario = scenario
         self._round = number

@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar
 
 from legato.bench.results import ScenarioName
-from legato.bench.session import Session
+from legato.bench.session import TargetSession
 
 
-class Scenario(Protocol):
-    """A load on one target at a time."""
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """What whoever sets a scenario's field is told of it."""
 
-    @property
-    def name(self) -> ScenarioName:
-        """As the command and the saved run call it."""
-        ...
+    help: str
+    least: float | None = None
+    """The smallest value it takes; None if any, or if more than that is to be checked."""
+    option: str = ""
+    """What the command calls it, if not by the field's name."""
+
+
+Rounds = Annotated[int, Parameter("How often everything is done.", least=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario(ABC):
+    """A load on one target at a time; each field is annotated with its `Parameter`."""
+
+    name: ClassVar[ScenarioName]
+    """As the command and the saved run call it."""
 
     @property
     def options(self) -> dict[str, Any]:
         """What it was made with, for the saved run."""
-        ...
+        return asdict(self)
 
     @property
+    @abstractmethod
     def steps(self) -> int:
         """How often it calls `session.progress.step()`, about."""
-        ...
 
     @property
+    @abstractmethod
     def context_tokens(self) -> int:
         """Longest prompt and answer together, tokens."""
-        ...
 
-    async def run(self, session: Session) -> None:
+    @abstractmethod
+    async def run(self, session: TargetSession) -> None:
         """Put the load on the target of the session; return when all answers are there."""
-        ...
 
 
 def with_slack(tokens: int) -> int:

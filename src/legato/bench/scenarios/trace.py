@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import with_slack
-from legato.bench.session import Session
+from legato.bench.scenarios.scenario import Scenario, with_slack
+from legato.bench.session import TargetSession
 from legato.errors import LegatoError
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -31,7 +31,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(Scenario):
     """Requests come when they came, however long the server takes for those before."""
 
     name: ClassVar[ScenarioName] = "trace"
@@ -65,7 +65,7 @@ class Trace:
         """The longest prompt and answer together."""
         return with_slack(max(arrival.prompt_tokens + arrival.answer_tokens for arrival in self.arrivals))
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: TargetSession) -> None:
         """Send each at its time and read all answers."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -80,7 +80,7 @@ class Trace:
         if late_s > LATE_S:
             session.notes.append(f"The load generator sent requests up to {late_s * 1000:.0f} ms late.")
 
-    async def _one(self, session: Session, text: str, arrival: Arrival) -> None:
+    async def _one(self, session: TargetSession, text: str, arrival: Arrival) -> None:
         await session.ask(text, arrival.answer_tokens, role="request", depth=arrival.prompt_tokens)
         session.progress.step()
 
