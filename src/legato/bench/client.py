@@ -13,7 +13,7 @@ import msgspec
 
 from legato.bench.ollama import Ollama
 from legato.bench.openai import OpenAi
-from legato.bench.reading import Dialect, Reading, Request, Sampling, WrongAnswerError, sentence_of
+from legato.bench.reading import Reading, Request, Sampling, WrongAnswerError, sentence_of
 from legato.bench.results import Measured
 from legato.bench.target import Target
 
@@ -56,7 +56,7 @@ class Client:
         self._target = target
         self._http = http
         self._timeout_s = timeout_s
-        self._dialect: Dialect = OpenAi() if target.api == "openai" else Ollama()
+        self._dialect = OpenAi() if target.api == "openai" else Ollama()
         self._began = perf_counter()
 
     def start(self) -> None:

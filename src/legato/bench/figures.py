@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import median
 
 from legato.bench.plots import NARROW, SERIES, WIDE, Axis, Chart, Lane, Lanes, Size, axis, clipped, timeline
 from legato.bench.results import BenchRun, Measured, TargetRun
@@ -13,10 +14,8 @@ from legato.bench.statistics import (
     ServiceTarget,
     by_round,
     end_s,
-    goodput,
-    median,
-    meets,
     people,
+    reading_of_document,
     role_group,
     span_s,
     worst_gap_s,
@@ -116,29 +115,38 @@ def _cumulative(gaps: Sequence[float]) -> list[tuple[float, float]]:
     return [(gaps[index], (index + 1) / count) for index in indices]
 
 
+def _first_tokens(run: BenchRun) -> list[tuple[int, Measured, float]]:
+    """Every answer that began: which target's it is, the request, and its TTFT, seconds."""
+    return [
+        (index, request, request.ttft_s)
+        for index, target in enumerate(run.runs)
+        for request in target.requests
+        if not request.error and request.ttft_s is not None
+    ]
+
+
+def _target_keys(run: BenchRun, indices: Iterable[int]) -> list[Key]:
+    return [Key(series(index), run.runs[index].target) for index in sorted(set(indices))]
+
+
 def _ttft(run: BenchRun) -> Figure | None:
     points = [
-        [
-            (float(tokens), request.ttft_s, request)
-            for request in one.requests
-            if not request.error and request.ttft_s is not None and (tokens := request.prompt_tokens or request.depth)
-        ]
-        for one in run.runs
+        (index, request, float(tokens), ttft)
+        for index, request, ttft in _first_tokens(run)
+        if (tokens := request.prompt_tokens or request.depth)
     ]
-    every = [point for some in points for point in some]
-    if not every:
+    if not points:
         return None
-    x = axis("prompt length, tokens", [tokens for tokens, _, _ in every], lambda value: f"{value:,.0f}")
-    y = axis("time to first token (TTFT)", [ttft for _, ttft, _ in every], limit)
+    x = axis("prompt length, tokens", [tokens for _, _, tokens, _ in points], lambda value: f"{value:,.0f}")
+    y = axis("time to first token (TTFT)", [ttft for *_, ttft in points], limit)
 
     def draw(chart: Chart) -> None:
-        for index, some in enumerate(points):
-            for tokens, ttft, request in some:
-                title = _hint(run.runs[index], request.role, f"{tokens:,.0f} tokens, {duration(ttft)}")
-                chart.dot(tokens, ttft, index, hollow=_mostly_cached(request), title=title)
+        for index, request, tokens, ttft in points:
+            title = _hint(run.runs[index], request.role, f"{tokens:,.0f} tokens, {duration(ttft)}")
+            chart.dot(tokens, ttft, index, hollow=_mostly_cached(request), title=title)
 
-    keys = [Key(series(index), one.target) for index, one in enumerate(run.runs) if points[index]]
-    if any(_mostly_cached(request) for _, _, request in every):
+    keys = _target_keys(run, (index for index, *_ in points))
+    if any(_mostly_cached(request) for _, request, *_ in points):
         keys.append(Key("hollow-key", "more than half of the prompt was cached"))
     says = "How long each request waited for its first token, by the length of its prompt; lower is better."
     return _both("Time to first token by prompt length", says, keys, x, y, draw)
@@ -155,8 +163,8 @@ def _goodput(run: BenchRun) -> Figure | None:
     if not worst:
         return None
     x = axis("gap target that every gap has to meet", [min(worst), max(worst), target.gap_s], limit, log=True)
-    curves = [_goodput_curve(requests, target.ttft_s, x) for requests in each]
-    y = axis("goodput, requests/s", [level for curve in curves for _, level in curve], _plain, log=False)
+    curves = [_goodput_curve(requests, replace(target, gap_s=math.inf), x) for requests in each]
+    y = axis("goodput, requests/s", [level for curve in curves for _, level in curve], "{:g}".format, log=False)
 
     def draw(chart: Chart) -> None:
         chart.upright(target.gap_s, f"target {limit(target.gap_s)}")
@@ -164,7 +172,7 @@ def _goodput(run: BenchRun) -> Figure | None:
             chart.steps(curve, index)
 
     keys = [
-        Key(series(index), f"{one.target}: {figure(goodput(requests, target.ttft_s, target.gap_s))}/s at the target")
+        Key(series(index), f"{one.target}: {figure(target.goodput(requests))}/s at the target")
         for index, (one, requests) in enumerate(zip(run.runs, each, strict=True))
     ]
     says = (
@@ -174,27 +182,22 @@ def _goodput(run: BenchRun) -> Figure | None:
     return _both("Goodput by gap target", says, keys, x, y, draw)
 
 
-def _goodput_curve(requests: Sequence[Measured], ttft_s: float, x: Axis) -> list[tuple[float, float]]:
+def _goodput_curve(requests: Sequence[Measured], any_gap: ServiceTarget, x: Axis) -> list[tuple[float, float]]:
     """Goodput from the strictest target to the loosest; it rises where a request's longest gap begins to be allowed."""
     span = span_s(requests)
     if span <= 0:
         return [(x.low, 0.0), (x.high, 0.0)]
-    needed = sorted(worst_gap_s(request) or 0.0 for request in requests if meets(request, ttft_s, math.inf))
+    needed = sorted(worst_gap_s(request) or 0.0 for request in requests if any_gap.met_by(request))
     rises = [(max(gap, x.low), number / span) for number, gap in enumerate(needed, 1)]
     return [(x.low, 0.0), *rises, (x.high, len(needed) / span)]
 
 
 def _ttft_by_role(run: BenchRun) -> Figure | None:
     """For requests whose prompts are alike, but not what a server already knows of them."""
-    points = [
-        (index, request.role, request.ttft_s)
-        for index, one in enumerate(run.runs)
-        for request in one.requests
-        if not request.error and request.ttft_s is not None
-    ]
+    points = _first_tokens(run)
     if not points:
         return None
-    roles = list(dict.fromkeys(role for _, role, _ in points))
+    roles = list(dict.fromkeys(request.role for _, request, _ in points))
     # The first role at the top, each target a little lower than the one before.
     rows = {role: len(roles) - number for number, role in enumerate(roles)}
     names = {float(row): clipped(printable(role), 80) for role, row in rows.items()}
@@ -202,11 +205,12 @@ def _ttft_by_role(run: BenchRun) -> Figure | None:
     y = Axis("", 0.4, len(roles) + 0.6, text=lambda row: names[row], fixed=tuple(names))
 
     def draw(chart: Chart) -> None:
-        for index, role, ttft in points:
+        for index, request, ttft in points:
             below = 0.5 * ((index + 0.5) / len(run.runs) - 0.5)
-            chart.dot(ttft, rows[role] - below, index, title=_hint(run.runs[index], role, duration(ttft)))
+            title = _hint(run.runs[index], request.role, duration(ttft))
+            chart.dot(ttft, rows[request.role] - below, index, title=title)
 
-    keys = [Key(series(index), run.runs[index].target) for index in sorted({index for index, _, _ in points})]
+    keys = _target_keys(run, (index for index, *_ in points))
     says = (
         "How long requests waited for their first token: when their text was new (cold), at once again, in turns with "
         "somebody else's (other), and after a pause; further left is better."
@@ -216,26 +220,20 @@ def _ttft_by_role(run: BenchRun) -> Figure | None:
 
 def _timeline(run: BenchRun) -> Figure | None:
     target = ServiceTarget.of(run.options)
-    chosen = [_typical_round(one) for one in run.runs]
-    groups = [
-        _lanes(one, requests, target.gap_s) for one, requests in zip(run.runs, chosen, strict=True) if one.requests
-    ]
-    ends = [lane.end for group in groups for lane in group.lanes]
-    if not ends:
+    groups = [_lanes(one, _typical_round(one), target.gap_s) for one in run.runs if one.requests]
+    lanes = [lane for group in groups for lane in group.lanes]
+    if not lanes:
         return None
-    high = max(*ends, 0.1)
-    x = Axis("time since the first request", 0.0, high, text=limit)
-    told = any(lane.reading is not None for group in groups for lane in group.lanes)
+    x = Axis("time since the first request", 0.0, max(0.1, *(lane.end for lane in lanes)), text=limit)
+    told = any(lane.reading is not None for lane in lanes)
     keys = [
-        *([Key("waiting", "waiting")] if told else []),
-        Key("reading", "reading its prompt" if told else "waiting or reading its prompt"),
-        Key("tokens-key", "writing, a tick for each piece of text"),
+        (told, Key("waiting", "waiting")),
+        (True, Key("reading", "reading its prompt" if told else "waiting or reading its prompt")),
+        (True, Key("tokens-key", "writing, a tick for each piece of text")),
+        (any(lane.stall for lane in lanes), Key("stall", "stall: the chat's longest gap")),
+        (True, Key("band", "the document is being read")),
+        (any(lane.failed for lane in lanes), Key("failed-key", "failed")),
     ]
-    if any(lane.stall for group in groups for lane in group.lanes):
-        keys.append(Key("stall", "stall: the chat's longest gap"))
-    keys.append(Key("band", "the document is being read"))
-    if any(lane.failed for group in groups for lane in group.lanes):
-        keys.append(Key("failed-key", "failed"))
     title = "What everyone saw"
     says = (
         "A chat is being answered when another client sends a long document: a hole in the chat's row of ticks is the "
@@ -244,15 +242,12 @@ def _timeline(run: BenchRun) -> Figure | None:
     if any(len(by_round(one.requests)) > 1 for one in run.runs):
         says += " Of each target's rounds, this is the one in the middle by the chat's longest gap."
     wide, narrow = (timeline(size, groups, x, f"{title}. {says}") for size in (WIDE, NARROW))
-    return Figure(title, says, keys, wide, narrow)
+    return Figure(title, says, [key for seen, key in keys if seen], wide, narrow)
 
 
 def _typical_round(run: TargetRun) -> list[Measured]:
     """The round in the middle by the chat's longest gap: neither the best nor the worst stands for the target."""
-    rounds = list(by_round(run.requests).values())
-    if not rounds:
-        return []
-    ranked = sorted(rounds, key=_worst_of_chats)
+    ranked = sorted(by_round(run.requests).values(), key=_worst_of_chats)
     return ranked[(len(ranked) - 1) // 2]
 
 
@@ -262,11 +257,8 @@ def _worst_of_chats(requests: Sequence[Measured]) -> float:
 
 def _lanes(run: TargetRun, requests: Sequence[Measured], gap_s: float) -> Lanes:
     origin = min(request.sent_s for request in requests)
-    document = next((request for request in requests if request.role == "document"), None)
-    band = None
-    if document:
-        read = document.sent_s + document.ttft_s if document.ttft_s is not None else end_s(document)
-        band = (document.sent_s - origin, read - origin)
+    reading = reading_of_document(requests)
+    band = reading and (reading[0] - origin, reading[1] - origin)
     count = len(by_round(run.requests))
     title = run.target + (f", round {requests[0].round + 1} of {count}" if count > 1 else "")
     if len(requests) > _MOST_LANES:
@@ -329,7 +321,3 @@ def _both(
 
 def _hint(target: TargetRun, role: str, text: str) -> str:
     return printable(f"{target.target}, {role}: {text}")
-
-
-def _plain(value: float) -> str:
-    return f"{value:g}"

@@ -63,7 +63,11 @@ class Ollama:
         return True
 
     def read_line(self, line: bytes, reading: Reading, at_s: float) -> None:
-        """Take one line."""
+        """Take one line.
+
+        Raises:
+            WrongAnswerError: It reports an error, or is not of this API.
+        """
         if not line.strip():
             return
         try:

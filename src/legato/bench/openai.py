@@ -70,7 +70,11 @@ class OpenAi:
         return content_type.startswith("text/event-stream")
 
     def read_line(self, line: bytes, reading: Reading, at_s: float) -> None:
-        """Take one line; comments and other fields than `data` say nothing here."""
+        """Take one line; comments and other fields than `data` say nothing here.
+
+        Raises:
+            WrongAnswerError: It reports an error, or is not of this API; so it is with a whole answer.
+        """
         if not line.startswith(b"data:"):
             return
         data = line[5:].strip()

@@ -1,13 +1,12 @@
-"""An answer while it is being read, and what the two APIs have in common."""
+"""Requests, and an answer while it is being read: what the dialects of the two APIs have in common."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from legato.bench.results import Measured
-from legato.bench.target import Target
 
 Message = dict[str, str]
 
@@ -75,37 +74,6 @@ class Reading:
 
 class WrongAnswerError(Exception):
     """What the server sent is an error, or no answer at all; the text is a sentence."""
-
-
-class Dialect(Protocol):
-    """One API."""
-
-    path: str
-    """Of its chats."""
-
-    def body(self, target: Target, request: Request, sampling: Sampling) -> dict[str, Any]:
-        """The request's body; it asks for a stream."""
-        ...
-
-    def is_stream(self, content_type: str) -> bool:
-        """Whether a body of this type is read line by line."""
-        ...
-
-    def read_line(self, line: bytes, reading: Reading, at_s: float) -> None:
-        """Take one line of a stream.
-
-        Raises:
-            WrongAnswerError: It reports an error, or is not of this API.
-        """
-        ...
-
-    def read_whole(self, body: bytes, reading: Reading, at_s: float) -> None:
-        """Take an answer that came in one piece.
-
-        Raises:
-            WrongAnswerError: It reports an error, or is not of this API.
-        """
-        ...
 
 
 def sentence_of(error: Any) -> str:

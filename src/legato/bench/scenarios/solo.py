@@ -10,6 +10,8 @@ from legato.bench.results import ScenarioName
 from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, with_slack
 from legato.bench.session import TargetSession
 
+Lengths = tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solo(Scenario):
@@ -17,12 +19,8 @@ class Solo(Scenario):
 
     name: ClassVar[ScenarioName] = "solo"
 
-    prompt_tokens: Annotated[tuple[int, ...], Parameter("Prompt lengths, tokens, with commas between.")] = (
-        128,
-        1024,
-        4096,
-    )
-    answer_tokens: Annotated[tuple[int, ...], Parameter("Answer lengths, tokens, with commas between.")] = (128,)
+    prompt_tokens: Annotated[Lengths, Parameter("Prompt lengths, tokens, with commas between.")] = (128, 1024, 4096)
+    answer_tokens: Annotated[Lengths, Parameter("Answer lengths, tokens, with commas between.")] = (128,)
     rounds: Rounds = 3
 
     @property
