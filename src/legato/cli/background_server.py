@@ -19,7 +19,7 @@ from legato.settings import load_settings, secret
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerAddress:
     """Where a server is, and what opens it."""
 
     base_url: str
@@ -27,8 +27,13 @@ class Address:
     api_key: str | None
     """None if there is none, or none is known."""
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """To send with every request."""
+        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
-def server_address(url: str | None, api_key: str | None) -> Address:
+
+def server_address(url: str | None, api_key: str | None) -> ServerAddress:
     """Where the server is: at the given URL, or else where the settings say; and the key that opens it.
 
     Args:
@@ -43,13 +48,13 @@ def server_address(url: str | None, api_key: str | None) -> Address:
     own_key = secret(settings.api_keys[0]) if settings.api_keys and url is None else None
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     base_url = (url or f"http://{host}:{settings.port}").rstrip("/").removesuffix("/v1")
-    return Address(base_url, api_key or own_key)
+    return ServerAddress(base_url, api_key or own_key)
 
 
 @contextmanager
 def running_or_started(
     url: str | None, model: str | None, api_key: str | None, *, say: Callable[[str], None]
-) -> Iterator[Address]:
+) -> Iterator[ServerAddress]:
     """A server that serves the model.
 
     Args:
@@ -75,7 +80,7 @@ def running_or_started(
     elif url is not None:
         raise LegatoError(f"No Legato server answers at {base_url}; start one with `legato serve`.")
     with _started(model or load_settings().model, say=say) as started_url:
-        yield Address(started_url, address.api_key)
+        yield ServerAddress(started_url, address.api_key)
 
 
 def _health(base_url: str) -> dict[str, Any] | None:

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from legato.cli.api_client import ApiClient, Explained, readable_json
-from legato.cli.background_server import server_address
-from legato.cli.plain_text import plain, plain_text, replace_what_the_terminal_lacks
-from legato.cli.views import ApiKey, Json, Url, local_time, print_view
+from legato.cli.plain_text import plain, plain_text
+from legato.cli.server_options import ApiKey, Json, Url, asked_server
+from legato.cli.tables import local_time, print_view
 from legato.core.causes import CAUSES
 from legato.core.timings import ChunkRead, Stall
 from legato.errors import LegatoError
@@ -44,18 +44,17 @@ def explain_command(
     api_key: ApiKey = None,
 ) -> None:
     """Say where one request's time went, whose prompt it waited for, and what would have shortened it."""
-    replace_what_the_terminal_lacks()
-    with ApiClient(server_address(url, api_key)) as server:
+    with asked_server(url, api_key) as server:
         whole_id = _last_id(server) if request is None else _found_id(server, request)
-        if as_json:
-            typer.echo(readable_json(server.explained_json(whole_id)))
-            return
-        explained = server.explained(whole_id)
-    print_view(explanation(explained))
+        answer = server.explained(whole_id)
+    if as_json:
+        typer.echo(readable_json(answer.body))
+    else:
+        print_view(explanation(answer.decoded()))
 
 
 def _last_id(server: ApiClient) -> str:
-    ended = server.listing(limit=1).requests
+    ended = server.listing(limit=1).decoded().requests
     if not ended:
         raise LegatoError("No request has ended yet, so that there is none to explain.")
     return ended[0].id
@@ -67,7 +66,7 @@ def _found_id(server: ApiClient, beginning: str) -> str:
     Raises:
         LegatoError: None does, several do, or that request still runs.
     """
-    listing = server.listing(limit=SEARCHED, id=beginning)
+    listing = server.listing(limit=SEARCHED, id=beginning).decoded()
     ended = [summary.id for summary in listing.requests if summary.id.startswith(beginning)]
     running = [live.id for live in listing.running if live.id.startswith(beginning)]
     if beginning in ended or not (ended or running):
