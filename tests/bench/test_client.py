@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from legato.bench.client import Answer, Client, http_client
+from legato.bench.client import Client, http_client
 from legato.bench.notes import notes_on
-from legato.bench.reading import Request, Sampling
+from legato.bench.reading import Reading, Request, Sampling
 from legato.bench.session import user
 from tests.bench.conftest import FakeFactory, target_of
 from tests.bench.fake_server import FakeServer
@@ -14,8 +14,8 @@ from tests.bench.fake_server import FakeServer
 SAMPLING = Sampling(seed=1, ignore_eos=True, context_tokens=2048)
 
 
-def ask(server: FakeServer, tokens: int = 8, timeout_s: float = 10.0) -> Answer:
-    async def once() -> Answer:
+def ask(server: FakeServer, tokens: int = 8, timeout_s: float = 10.0) -> Reading:
+    async def once() -> Reading:
         async with http_client() as http:
             client = Client(target_of(server), http, SAMPLING, timeout_s)
             return await client.ask(Request(role="chat", messages=[user("one two")], wanted_tokens=tokens, round=4))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -19,14 +18,6 @@ from legato.bench.target import Target
 
 LAST_BYTES_S = 1.0
 """How long a connection may stay open behind a complete answer; a longer wait tells nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of a request."""
-
-    measured: Measured
-    text: str
 
 
 def http_client() -> httpx.AsyncClient:
@@ -64,7 +55,7 @@ class Client:
         self.requests = []
         self._began = perf_counter()
 
-    async def ask(self, request: Request) -> Answer:
+    async def ask(self, request: Request) -> Reading:
         """Send a request and read its answer to the end. Never raises for what a server does.
 
         Cancelled, it hangs up, which the measurement says.
@@ -96,8 +87,10 @@ class Client:
         else:
             if not reading.finished:
                 measured.error = "The stream ended before the answer did."
-        _judge(measured)
-        return Answer(measured, "".join(reading.text))
+        # An answer of several tokens in a single event was not streamed, whatever the server calls it.
+        if len(measured.event_s) == 1 and (measured.answer_tokens or 0) > 1 and not measured.error:
+            measured.streamed = False
+        return reading
 
     async def _exchange(self, body: bytes, reading: Reading, sent: float) -> None:
         headers = {"Content-Type": "application/json", **self._target.headers}
@@ -136,14 +129,7 @@ class Client:
             self._dialect.read_line(rest, reading, perf_counter() - sent)
 
 
-def _judge(measured: Measured) -> None:
-    """An answer of several tokens in a single event was not streamed, whatever the server calls it."""
-    if len(measured.event_s) == 1 and (measured.answer_tokens or 0) > 1 and not measured.error:
-        measured.streamed = False
-
-
 def _refusal(status: int, body: bytes) -> str:
-    reason = ""
     try:
         answer: Any = msgspec.json.decode(body)
         reason = sentence_of(answer["error"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from legato.bench.reading import Reading, Request, Sampling, WrongAnswerError, sentence_of
+from legato.bench.reading import MayFail, Reading, Request, Sampling, decoded
 from legato.bench.target import Target
 
 _DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
@@ -17,7 +17,7 @@ class _Message(msgspec.Struct):
     thinking: str | None = None
 
 
-class _Line(msgspec.Struct):
+class _Line(MayFail):
     """A piece of an answer, or its end."""
 
     message: _Message | None = None
@@ -29,7 +29,6 @@ class _Line(msgspec.Struct):
     load_duration: int | None = None
     prompt_eval_duration: int | None = None
     eval_duration: int | None = None
-    error: Any = None
 
 
 class Ollama:
@@ -70,12 +69,7 @@ class Ollama:
         """
         if not line.strip():
             return
-        try:
-            event = self._decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise WrongAnswerError(f"The server sent something that is not of Ollama's API: {error}.") from error
-        if event.error:
-            raise WrongAnswerError(f"The server reported an error: {sentence_of(event.error)}")
+        event = decoded(self._decoder, line, "Ollama")
         if event.message is not None:
             reading.take((event.message.thinking or "") + (event.message.content or ""), at_s)
         if event.done:

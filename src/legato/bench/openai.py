@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from legato.bench.reading import Reading, Request, Sampling, WrongAnswerError, sentence_of
+from legato.bench.reading import MayFail, Reading, Request, Sampling, WrongAnswerError, decoded
 from legato.bench.results import Measured
 from legato.bench.target import Target
 
@@ -33,13 +33,12 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _Details | None = None
 
 
-class _Event(msgspec.Struct):
+class _Event(MayFail):
     """A chunk of a stream, or a whole answer. What is not needed is not decoded: this runs once a token."""
 
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     timings: dict[str, Any] | None = None
-    error: Any = None
 
 
 class OpenAi:
@@ -81,7 +80,7 @@ class OpenAi:
         if data == b"[DONE]":
             reading.finish(at_s)
             return
-        event = self._decode(data)
+        event = decoded(self._decoder, data, "OpenAI")
         for choice in event.choices or ():
             if choice.delta is not None:
                 reading.take(_text(choice.delta), at_s)
@@ -91,7 +90,7 @@ class OpenAi:
 
     def read_whole(self, body: bytes, reading: Reading, at_s: float) -> None:
         """Take an answer that came in one piece although a stream was asked for."""
-        event = self._decode(body)
+        event = decoded(self._decoder, body, "OpenAI")
         if not event.choices:
             raise WrongAnswerError("The server's answer has no choices in it.")
         reading.measured.streamed = False
@@ -100,15 +99,6 @@ class OpenAi:
                 reading.take(_text(choice.message), at_s)
         _note_counts(event, reading.measured)
         reading.finish(at_s)
-
-    def _decode(self, data: bytes) -> _Event:
-        try:
-            event = self._decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise WrongAnswerError(f"The server sent something that is not of OpenAI's API: {error}.") from error
-        if event.error:
-            raise WrongAnswerError(f"The server reported an error: {sentence_of(event.error)}")
-        return event
 
 
 def _text(delta: _Delta) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
 
 from legato.bench.results import Measured
 
@@ -37,10 +39,6 @@ class Sampling:
     context_tokens: int
     """Longest prompt and answer together, where the API lets the client choose."""
 
-    def without_ignore_eos(self) -> Sampling:
-        """The same for a server that refuses this parameter."""
-        return replace(self, ignore_eos=False)
-
 
 @dataclass(slots=True)
 class Reading:
@@ -49,20 +47,20 @@ class Reading:
     measured: Measured
     started: asyncio.Event | None = None
     """To set at the first text."""
-    text: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
     finished: bool = False
     """The server said that this was all."""
 
-    def take(self, text: str | None, at_s: float) -> None:
-        """Note the arrival of a piece of text, if there is any in it.
+    @property
+    def text(self) -> str:
+        """All that came."""
+        return "".join(self.pieces)
 
-        Args:
-            text: The piece.
-            at_s: When it came, seconds from sending.
-        """
+    def take(self, text: str | None, at_s: float) -> None:
+        """Note that a piece came, seconds from sending, if there is any text in it."""
         if text:
             self.measured.event_s.append(at_s)
-            self.text.append(text)
+            self.pieces.append(text)
             if self.started is not None:
                 self.started.set()
 
@@ -70,6 +68,15 @@ class Reading:
         """Note that the server called the answer complete; the latest time counts."""
         self.finished = True
         self.measured.ended_s = at_s
+
+
+class MayFail(msgspec.Struct):
+    """An event that may report an error instead of what it is for."""
+
+    error: Any = None
+
+
+Event = TypeVar("Event", bound=MayFail)
 
 
 class WrongAnswerError(Exception):
@@ -80,3 +87,18 @@ def sentence_of(error: Any) -> str:
     """What an error object of either API says."""
     message = error.get("message") if isinstance(error, dict) else error
     return str(message or error)
+
+
+def decoded(decoder: msgspec.json.Decoder[Event], data: bytes, api: str) -> Event:
+    """One event of an API.
+
+    Raises:
+        WrongAnswerError: It is none, or reports an error.
+    """
+    try:
+        event = decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WrongAnswerError(f"The server sent something that is not of {api}'s API: {error}.") from error
+    if event.error:
+        raise WrongAnswerError(f"The server reported an error: {sentence_of(event.error)}")
+    return event

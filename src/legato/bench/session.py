@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from legato.bench.client import Answer, Client
+from legato.bench.client import Client
 from legato.bench.progress import BenchProgress
 from legato.bench.prompts import Prompts
-from legato.bench.reading import Message, Request
+from legato.bench.reading import Message, Reading, Request
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class TargetSession:
     notes: list[str] = field(default_factory=list)
     """Sentences about this target's figures."""
 
-    async def ask(self, messages: str | list[Message], wanted_tokens: int, **about: Any) -> Answer:
+    async def ask(self, messages: str | list[Message], wanted_tokens: int, **about: Any) -> Reading:
         """Send a request and wait for its answer.
 
         Args:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ FEWEST_FOR_INTERVAL = 5
 JOB = "job"
 """Role group of background jobs in `crowd`."""
 _DRAWS_AT_ONCE = 1_000_000
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +180,7 @@ def role_group(role: str) -> str:
 
 def by_role(requests: Iterable[Measured]) -> dict[str, list[Measured]]:
     """Requests by role group, in the order in which the roles first appear."""
-    groups: dict[str, list[Measured]] = {}
-    for request in requests:
-        groups.setdefault(role_group(request.role), []).append(request)
-    return groups
+    return _grouped(requests, lambda request: role_group(request.role))
 
 
 def summaries(run: TargetRun) -> dict[str, RoleSummary]:
@@ -226,10 +225,14 @@ def gaps_around_document(requests: Iterable[Measured]) -> dict[str, list[float]]
 
 def by_round(requests: Iterable[Measured]) -> dict[int, list[Measured]]:
     """Requests by repetition, in the order in which they were sent."""
-    rounds: dict[int, list[Measured]] = {}
-    for request in sorted(requests, key=lambda request: request.sent_s):
-        rounds.setdefault(request.round, []).append(request)
-    return rounds
+    return _grouped(sorted(requests, key=lambda request: request.sent_s), lambda request: request.round)
+
+
+def _grouped(requests: Iterable[Measured], key: Callable[[Measured], K]) -> dict[K, list[Measured]]:
+    groups: dict[K, list[Measured]] = {}
+    for request in requests:
+        groups.setdefault(key(request), []).append(request)
+    return groups
 
 
 def _medians(values: Sequence[float], draws: int, random: np.random.Generator) -> np.ndarray[Any, Any]:

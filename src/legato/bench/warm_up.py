@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from legato.bench.client import Client
 from legato.bench.prompts import TOKENS_PER_WORD, Calibration, Prompts, calibrate
 from legato.bench.reading import Request
@@ -32,7 +34,7 @@ async def warm_up(client: Client, prompts: Prompts) -> tuple[Calibration, list[s
     if few.error and client.sampling.ignore_eos and not few.event_s:
         # Servers that check parameters may not know this one, and say so in many ways.
         first_error = few.error
-        client.sampling = client.sampling.without_ignore_eos()
+        client.sampling = replace(client.sampling, ignore_eos=False)
         few = await _ask(client, prompts, FEW_WORDS)
         if few.error:
             raise WarmUpError(first_error)

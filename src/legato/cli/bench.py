@@ -26,46 +26,6 @@ bench_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Targets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target",
-        metavar="NAME=URL",
-        help="Server to measure; ollama:NAME=URL for Ollama's own API. Repeat it for several, which are measured in "
-        f"turn. Default: {DEFAULT_TARGET}.",
-        show_default=False,
-    ),
-]
-Models = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model",
-        metavar="[NAME=]MODEL",
-        help="Model to ask, of all targets or of the one named. Default: the only one of the server.",
-        show_default=False,
-    ),
-]
-ApiKeys = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--api-key",
-        metavar="[NAME=]KEY",
-        envvar="LEGATO_BENCH_KEY",
-        help="API key, of all targets or of the one named.",
-        show_default=False,
-    ),
-]
-Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of texts, think times and sampling.")]
-Timeout = Annotated[float, typer.Option(min=0.1, help="Silence after which a request counts as hung, seconds.")]
-TtftTarget = Annotated[float, typer.Option(min=0, help="TTFT that a good answer has at most, seconds.")]
-GapTarget = Annotated[float, typer.Option(min=0, help="Gap that a good answer has at most, seconds.")]
-JsonFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--json", help="Where to keep the raw times. Default: bench-SCENARIO-DATE-TIME.json here.", show_default=False
-    ),
-]
-HtmlFile = Annotated[Path | None, typer.Option("--html", help="Where to write a report too.", show_default=False)]
 RunFile = Annotated[Path, typer.Argument(help="JSON file of a run.", show_default=False)]
 
 
@@ -73,40 +33,63 @@ RunFile = Annotated[Path, typer.Argument(help="JSON file of a run.", show_defaul
 class _Plan:
     """The options of every scenario."""
 
-    target: Targets = None
-    model: Models = None
-    api_key: ApiKeys = None
-    seed: Seed = 1
-    timeout: Timeout = 120.0
-    ttft_target: TtftTarget = 5.0
-    gap_target: GapTarget = 0.2
-    json: JsonFile = None
-    html: HtmlFile = None
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=URL",
+            help="Server to measure; ollama:NAME=URL for Ollama's own API. Repeat it for several, which are measured "
+            f"in turn. Default: {DEFAULT_TARGET}.",
+            show_default=False,
+        ),
+    ] = None
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]MODEL",
+            help="Model to ask, of all targets or of the one named. Default: the only one of the server.",
+            show_default=False,
+        ),
+    ] = None
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]KEY",
+            envvar="LEGATO_BENCH_KEY",
+            help="API key, of all targets or of the one named.",
+            show_default=False,
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of texts, think times and sampling.")] = 1
+    timeout: Annotated[float, typer.Option(min=0.1, help="Silence after which a request counts as hung, seconds.")] = (
+        120.0
+    )
+    ttft_target: Annotated[float, typer.Option(min=0, help="TTFT that a good answer has at most, seconds.")] = 5.0
+    gap_target: Annotated[float, typer.Option(min=0, help="Gap that a good answer has at most, seconds.")] = 0.2
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to keep the raw times. Default: bench-SCENARIO-DATE-TIME.json here.", show_default=False
+        ),
+    ] = None
+    html: Annotated[Path | None, typer.Option(help="Where to write a report too.", show_default=False)] = None
 
 
-def _add_scenario(make: Callable[..., Scenario], name: str, told: str, own: Iterable[inspect.Parameter]) -> None:
+def _add_command(make: Callable[..., Scenario], name: str, own: Iterable[inspect.Parameter]) -> None:
     """Add the command that makes a scenario from its own options and runs it with those of every scenario."""
     shared = inspect.signature(_Plan, eval_str=True).parameters
 
     def run(**values: Any) -> None:
         plan = _Plan(**{option: values.pop(option) for option in shared})
-        _bench(make(**values), plan)
+        lengths = {option: _lengths(option, text) for option, text in values.items() if isinstance(text, str)}
+        _bench(make(**values | lengths), plan)
 
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *shared.values())]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    bench_app.command(name=name, help=told)(run)
+    bench_app.command(name=name, help=(inspect.getdoc(make) or "").partition("\n\n")[0])(run)
 
 
-def _add_described(scenario: type[Scenario]) -> None:
-    """Add the command of a scenario whose fields say themselves what they are."""
-    fields = inspect.signature(scenario, eval_str=True).parameters
-
-    def make(**values: Any) -> Scenario:
-        lengths = {name: _lengths(name, text) for name, text in values.items() if isinstance(text, str)}
-        return scenario(**values | lengths)
-
-    told = (inspect.getdoc(scenario) or "").partition("\n\n")[0]
-    _add_scenario(make, scenario.name, told, map(_option, fields.values()))
+def _fields(make: Callable[..., Scenario]) -> Iterable[inspect.Parameter]:
+    return inspect.signature(make, eval_str=True).parameters.values()
 
 
 def _option(field: inspect.Parameter) -> inspect.Parameter:
@@ -154,16 +137,10 @@ def _make_trace(
     return load_trace(file, rate=rate, length=length, limit_s=limit)
 
 
-_add_described(Solo)
-_add_described(Interference)
-_add_described(Crowd)
-_add_scenario(
-    _make_trace,
-    Trace.name,
-    inspect.getdoc(_make_trace) or "",
-    inspect.signature(_make_trace, eval_str=True).parameters.values(),
-)
-_add_described(Cache)
+for _scenario in (Solo, Interference, Crowd):
+    _add_command(_scenario, _scenario.name, map(_option, _fields(_scenario)))
+_add_command(_make_trace, Trace.name, _fields(_make_trace))
+_add_command(Cache, Cache.name, map(_option, _fields(Cache)))
 
 
 @bench_app.command()

@@ -12,8 +12,6 @@ from legato.cli.console import out, say
 from legato.models.disk import readable_bytes
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from legato.models import LocalModel
 
 
@@ -48,10 +46,12 @@ def command(
         return
     say(f"Converting {source.name} from {kind or 'its weights'} to {type_name} …")
 
-    def make(target: Path) -> None:
-        convert(source.path, target, type_name)
-
-    made = store.add_converted(name, make, converted_bytes(source.size_bytes, kind, type_name), progress=say)
+    made = store.add_converted(
+        name,
+        lambda target: convert(source.path, target, type_name),
+        converted_bytes(source.size_bytes, kind, type_name),
+        progress=say,
+    )
     out.print(
         f"{name} is at {made.path}: {readable_bytes(made.size_bytes)}, where {source.name} has "
         f"{readable_bytes(source.size_bytes)}. Serve it: legato serve {name}",

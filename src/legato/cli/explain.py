@@ -106,10 +106,8 @@ def phase_bars(record: RequestRecord) -> Table:
     """A bar for each phase; together they are as long as one whole bar."""
     times = split(record)
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
+    for right in (False, True, True, False):
+        table.add_column(justify="right" if right else "left", no_wrap=True)
     before = 0.0
     for phase in PHASES:
         ms = times.phases_ms[phase]
@@ -139,10 +137,9 @@ def bar(begin: float, share: float, *, cells: int = BAR_CELLS) -> str:
 def cause_table(record: RequestRecord) -> Table:
     """What the time before and after the first token went into, a row each cause."""
     prefill, decode = record.timings.prefill_parts, record.timings.decode_parts
-    table = Table(box=None, pad_edge=False)
-    table.add_column("WENT INTO")
-    table.add_column("BEFORE THE FIRST TOKEN", justify="right")
-    table.add_column("BETWEEN TOKENS", justify="right")
+    table = Table("WENT INTO", box=None, pad_edge=False)
+    for heading in ("BEFORE THE FIRST TOKEN", "BETWEEN TOKENS"):
+        table.add_column(heading, justify="right")
     for cause in CAUSES:
         before = prefill.of(cause) if prefill is not None else 0.0
         between = decode.of(cause) if decode is not None else 0.0

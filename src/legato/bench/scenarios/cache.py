@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from legato.bench.reading import Message
@@ -46,8 +46,8 @@ class Cache(Scenario):
             await self._round(session, number)
 
     async def _round(self, session: TargetSession, number: int) -> None:
-        mine = _Conversation(session, self, number, "mine", self.prompt_tokens)
-        other = _Conversation(session, self, number, "other", self.other_tokens)
+        mine = _Conversation(session, self.answer_tokens, number, "mine", self.prompt_tokens)
+        other = _Conversation(session, self.answer_tokens, number, "other", self.other_tokens)
         await mine.turn(COLD)
         await mine.ask_afresh(AGAIN)
         for _ in range(self.turns):
@@ -57,35 +57,35 @@ class Cache(Scenario):
         await mine.turn(AFTER_PAUSE)
 
 
+@dataclass(slots=True)
 class _Conversation:
     """A text, and questions to it."""
 
-    def __init__(self, session: TargetSession, scenario: Cache, number: int, who: str, tokens: int) -> None:
-        self._session = session
-        self._scenario = scenario
-        self._round = number
-        self._who = f"{who} {number}"
-        self._depth = tokens
-        self._asked = 0
-        self._text = session.prompts.text(self._who, tokens)
-        self._messages: list[Message] = []
+    session: TargetSession
+    answer_tokens: int
+    round: int
+    who: str
+    text_tokens: int
+    asked: int = 0
+    messages: list[Message] = field(default_factory=list)
 
     async def turn(self, role: str) -> None:
         """Go on."""
-        question = self._question()
-        message = user(question if self._messages else f"{self._text}\n\n{question}")
-        self._messages = await self._ask(role, [*self._messages, message])
+        self.messages = await self._ask(role, [*self.messages, self._question(with_text=not self.messages)])
 
     async def ask_afresh(self, role: str) -> None:
         """Another conversation about the same text."""
-        await self._ask(role, [user(f"{self._text}\n\n{self._question()}")])
+        await self._ask(role, [self._question(with_text=True)])
 
     async def _ask(self, role: str, messages: list[Message]) -> list[Message]:
-        tokens = self._scenario.answer_tokens
-        answer = await self._session.ask(messages, tokens, role=role, round=self._round, depth=self._depth)
-        self._session.progress.step()
+        answer = await self.session.ask(
+            messages, self.answer_tokens, role=role, round=self.round, depth=self.text_tokens
+        )
+        self.session.progress.step()
         return [*messages, assistant(answer.text)]
 
-    def _question(self) -> str:
-        self._asked += 1
-        return self._session.prompts.question(f"{self._who} {self._asked}")
+    def _question(self, *, with_text: bool) -> Message:
+        self.asked += 1
+        key = f"{self.who} {self.round}"
+        question = self.session.prompts.question(f"{key} {self.asked}")
+        return user(f"{self.session.prompts.text(key, self.text_tokens)}\n\n{question}" if with_text else question)
