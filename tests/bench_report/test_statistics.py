@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from legato.bench.results import Measured
+from legato.bench.results import MeasuredRequest
 from legato.bench.statistics import (
     FEWEST_FOR_INTERVAL,
     RoleSummary,
@@ -159,12 +159,12 @@ def test_goodput_counts_only_requests_that_met_both_targets() -> None:
 
 def test_goodput_of_nothing_is_nothing() -> None:
     assert ServiceTarget(1.0, 1.0).goodput([]) == 0
-    refused = Measured(role="a", sent_s=0.0, wanted_tokens=1, error="Refused.")
+    refused = MeasuredRequest(role="a", sent_s=0.0, wanted_tokens=1, error="Refused.")
     assert ServiceTarget(1.0, 1.0).goodput([refused]) == 0
 
 
 def test_an_answer_without_text_meets_no_target() -> None:
-    assert not ServiceTarget(1.0, 1.0).met_by(Measured(role="a", sent_s=0.0, wanted_tokens=1, ended_s=0.1))
+    assert not ServiceTarget(1.0, 1.0).met_by(MeasuredRequest(role="a", sent_s=0.0, wanted_tokens=1, ended_s=0.1))
 
 
 def test_targets_do_not_hold_for_background_jobs() -> None:
@@ -192,7 +192,7 @@ def test_gaps_are_sorted_around_the_reading_of_the_document() -> None:
 
 def test_a_document_that_failed_counts_as_read_until_its_end() -> None:
     chat = sample.request("chat", ttft=1.0, gaps=[1.0] * 4)
-    document = Measured(role="document", sent_s=2.5, wanted_tokens=1, ended_s=1.0, error="It was refused.")
+    document = MeasuredRequest(role="document", sent_s=2.5, wanted_tokens=1, ended_s=1.0, error="It was refused.")
     around = gaps_around_document([chat, document])
     assert {when: len(gaps) for when, gaps in around.items()} == {"before": 1, "during": 2, "after": 1}
 

@@ -13,7 +13,7 @@ import msgspec
 from legato.bench.ollama import Ollama
 from legato.bench.openai import OpenAi
 from legato.bench.reading import Reading, Request, Sampling, WrongAnswerError, sentence_of
-from legato.bench.results import Measured
+from legato.bench.results import MeasuredRequest
 from legato.bench.target import Target
 
 LAST_BYTES_S = 1.0
@@ -31,18 +31,14 @@ def http_client() -> httpx.AsyncClient:
 
 
 class Client:
-    """Measures requests to one target.
+    """Measures requests to one target, over connections that watch no time themselves.
 
-    Args:
-        target: Whom to ask.
-        http: Connections; without time limits, which are watched here.
-        sampling: What is the same for all requests.
-        timeout_s: Silence after which a request counts as hung; comments that keep a connection alive are silence.
+    A request counts as hung after `timeout_s` of silence; comments that keep a connection alive are silence.
     """
 
     def __init__(self, target: Target, http: httpx.AsyncClient, sampling: Sampling, timeout_s: float = 120.0) -> None:
         self.sampling = sampling
-        self.requests: list[Measured] = []
+        self.requests: list[MeasuredRequest] = []
         """All that were sent, in that order; they fill up as the answers come."""
         self._target = target
         self._http = http
@@ -62,7 +58,7 @@ class Client:
         """
         body = msgspec.json.encode(self._dialect.body(self._target, request, self.sampling))
         sent = perf_counter()
-        measured = Measured(
+        measured = MeasuredRequest(
             role=request.role,
             round=request.round,
             depth=request.depth,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from legato.bench.results import BenchRun, Measured, TargetRun
+from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
 from legato.bench.statistics import (
     Interval,
     by_role,
@@ -27,7 +27,7 @@ class RequestMeasure:
     name: str
     unit: str
     """ "s" or "tokens/s"."""
-    of: Callable[[Measured], float | None]
+    of: Callable[[MeasuredRequest], float | None]
     less_is_better: bool
 
 
@@ -112,14 +112,12 @@ def _compare_target(before: TargetRun, after: TargetRun, comparison: Comparison)
                 f"{name}, {role}: {errors[0]} of {len(first[role])} requests failed in the first run, {errors[1]} of "
                 f"{len(second[role])} in the second; their times are left out."
             )
-        for measure in MEASURES:
-            row = _row(name, role, measure, first[role], second[role])
-            if row:
-                comparison.rows.append(row)
+        rows = (_row(name, role, measure, first[role], second[role]) for measure in MEASURES)
+        comparison.rows += filter(None, rows)
 
 
 def _row(
-    target: str, role: str, measure: RequestMeasure, before: Sequence[Measured], after: Sequence[Measured]
+    target: str, role: str, measure: RequestMeasure, before: Sequence[MeasuredRequest], after: Sequence[MeasuredRequest]
 ) -> Row | None:
     """None if a side has no value above 0."""
     first, second = (

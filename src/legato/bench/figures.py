@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 
 from legato.bench.plots import NARROW, SERIES, WIDE, Axis, Chart, Lane, Lanes, Size, axis, clipped, timeline
-from legato.bench.results import BenchRun, Measured, TargetRun
+from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
 from legato.bench.statistics import (
     ServiceTarget,
     by_round,
@@ -115,7 +115,7 @@ def _cumulative(gaps: Sequence[float]) -> list[tuple[float, float]]:
     return [(gaps[index], (index + 1) / count) for index in indices]
 
 
-def _first_tokens(run: BenchRun) -> list[tuple[int, Measured, float]]:
+def _first_tokens(run: BenchRun) -> list[tuple[int, MeasuredRequest, float]]:
     """Every answer that began: which target's it is, the request, and its TTFT, seconds."""
     return [
         (index, request, request.ttft_s)
@@ -152,7 +152,7 @@ def _ttft(run: BenchRun) -> Figure | None:
     return _both("Time to first token by prompt length", says, keys, x, y, draw)
 
 
-def _mostly_cached(request: Measured) -> bool:
+def _mostly_cached(request: MeasuredRequest) -> bool:
     return (request.cached_tokens or 0) * 2 > (request.prompt_tokens or 0)
 
 
@@ -182,7 +182,7 @@ def _goodput(run: BenchRun) -> Figure | None:
     return _both("Goodput by gap target", says, keys, x, y, draw)
 
 
-def _goodput_curve(requests: Sequence[Measured], any_gap: ServiceTarget, x: Axis) -> list[tuple[float, float]]:
+def _goodput_curve(requests: Sequence[MeasuredRequest], any_gap: ServiceTarget, x: Axis) -> list[tuple[float, float]]:
     """Goodput from the strictest target to the loosest; it rises where a request's longest gap begins to be allowed."""
     span = span_s(requests)
     if span <= 0:
@@ -245,17 +245,17 @@ def _timeline(run: BenchRun) -> Figure | None:
     return Figure(title, says, [key for seen, key in keys if seen], wide, narrow)
 
 
-def _typical_round(run: TargetRun) -> list[Measured]:
+def _typical_round(run: TargetRun) -> list[MeasuredRequest]:
     """The round in the middle by the chat's longest gap: neither the best nor the worst stands for the target."""
     ranked = sorted(by_round(run.requests).values(), key=_worst_of_chats)
     return ranked[(len(ranked) - 1) // 2]
 
 
-def _worst_of_chats(requests: Sequence[Measured]) -> float:
+def _worst_of_chats(requests: Sequence[MeasuredRequest]) -> float:
     return max((worst_gap_s(request) or 0.0 for request in requests if role_group(request.role) == "chat"), default=0.0)
 
 
-def _lanes(run: TargetRun, requests: Sequence[Measured], gap_s: float) -> Lanes:
+def _lanes(run: TargetRun, requests: Sequence[MeasuredRequest], gap_s: float) -> Lanes:
     origin = min(request.sent_s for request in requests)
     reading = reading_of_document(requests)
     band = reading and (reading[0] - origin, reading[1] - origin)
@@ -266,7 +266,7 @@ def _lanes(run: TargetRun, requests: Sequence[Measured], gap_s: float) -> Lanes:
     return Lanes(printable(title), [_lane(request, origin, gap_s) for request in requests[:_MOST_LANES]], band)
 
 
-def _lane(request: Measured, origin: float, gap_s: float) -> Lane:
+def _lane(request: MeasuredRequest, origin: float, gap_s: float) -> Lane:
     sent = request.sent_s - origin
     events = [sent + offset for offset in request.event_s]
     stall = _stall(events, gap_s) if role_group(request.role) == "chat" else None
@@ -292,7 +292,7 @@ def _stall(events: Sequence[float], gap_s: float) -> tuple[float, float] | None:
     return (begin, end) if end - begin > max(gap_s, _STALL_TIMES_MEDIAN * usual) else None
 
 
-def _waited_s(request: Measured) -> float | None:
+def _waited_s(request: MeasuredRequest) -> float | None:
     """Waiting before reading began, if the server tells: `load_ms` and `queue_ms`."""
     timings = request.timings or {}
     told = [timings.get(name) for name in ("load_ms", "queue_ms")]

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from legato.bench.results import Measured
+from legato.bench.results import MeasuredRequest
 
 MERGED = 1.3
 """Tokens an event from which on gaps between events are no gaps between tokens. Above 1, since some tokens, such as
 parts of a character or the end of the answer, have no text of their own."""
 
 
-def notes_on(requests: Sequence[Measured]) -> list[str]:
+def notes_on(requests: Sequence[MeasuredRequest]) -> list[str]:
     """Sentences; none if everything was as it should be."""
     errors = Counter(request.error for request in requests if request.error)
     notes = [f"{count} of {len(requests)} requests failed: {error}" for error, count in errors.most_common()]

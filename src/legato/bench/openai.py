@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from legato.bench.reading import MayFail, Reading, Request, Sampling, WrongAnswerError, decoded
-from legato.bench.results import Measured
+from legato.bench.results import MeasuredRequest
 from legato.bench.target import Target
 
 
@@ -106,7 +106,7 @@ def _text(delta: _Delta) -> str:
     return (delta.reasoning_content or delta.reasoning or "") + (delta.content or "")
 
 
-def _note_counts(event: _Event, measured: Measured) -> None:
+def _note_counts(event: _Event, measured: MeasuredRequest) -> None:
     if event.usage is not None:
         measured.prompt_tokens = event.usage.prompt_tokens
         measured.answer_tokens = event.usage.completion_tokens

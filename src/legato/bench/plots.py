@@ -83,13 +83,9 @@ class Axis:
 
 
 def axis(label: str, values: Sequence[float], text: Callable[[float], str], *, log: bool | None = None) -> Axis:
-    """A scale that has room for all values, from 0 if it is linear; logarithmic by itself if they are far apart.
+    """A scale that has room for all values, from 0 if it is linear.
 
-    Args:
-        label: With its unit.
-        values: At least one.
-        text: How a tick is written.
-        log: None to let the values decide.
+    It is logarithmic by itself, if `log` is None, where they are far apart.
     """
     positive = [max(value, _SMALLEST) for value in values if value > 0] or [1.0]
     if log is None:
@@ -191,11 +187,7 @@ class Lanes:
 def timeline(size: Size, groups: Sequence[Lanes], x: Axis, name: str) -> str:
     """All targets' lanes under one time axis: bars for waiting and reading, a tick for each event.
 
-    Args:
-        size: Only its widths count; the height follows from the lanes.
-        groups: One for each target.
-        x: Time.
-        name: For those who can't see the drawing.
+    Of the size only the widths count, as the height follows from the lanes. The name is for those who can't see it.
     """
     left, right = (8.0 if size.narrow else 92.0), size.width - size.right
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from legato.bench.results import Measured
+from legato.bench.results import MeasuredRequest
 
 Message = dict[str, str]
 
@@ -44,7 +44,7 @@ class Sampling:
 class Reading:
     """The answer so far."""
 
-    measured: Measured
+    measured: MeasuredRequest
     started: asyncio.Event | None = None
     """To set at the first text."""
     pieces: list[str] = field(default_factory=list)

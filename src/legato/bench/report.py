@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from legato.bench.figures import figures, series
-from legato.bench.results import BenchRun, Measured, TargetRun
+from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
 from legato.bench.statistics import RoleSummary, ServiceTarget, gaps_around_document, people, summaries
 from legato.bench.table import duration, errors, figure, limit, printable, sections
 from legato.errors import LegatoError
@@ -107,7 +107,7 @@ def _cache(target: TargetRun) -> str:
     return f"Median TTFT: {parts}." if parts else ""
 
 
-def _speed(requests: list[Measured]) -> str:
+def _speed(requests: list[MeasuredRequest]) -> str:
     """Of the longest prompts alone: a median over different lengths would say nothing of any of them."""
     depth = max(request.depth for request in requests)
     one = RoleSummary([request for request in requests if request.depth == depth])

@@ -22,12 +22,9 @@ class TargetSession:
     """Sentences about this target's figures."""
 
     async def ask(self, messages: str | list[Message], wanted_tokens: int, **about: Any) -> Reading:
-        """Send a request and wait for its answer.
+        """Send a conversation, or a single message of the user, and wait for its answer of so many tokens.
 
-        Args:
-            messages: The conversation, or a single message of the user.
-            wanted_tokens: Length of the answer.
-            about: Role, round and whatever else is in `Request`.
+        Role, round and whatever else is in `Request` are told `about` it.
         """
         conversation = [user(messages)] if isinstance(messages, str) else messages
         return await self.client.ask(Request(messages=conversation, wanted_tokens=wanted_tokens, **about))

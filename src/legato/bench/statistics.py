@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from legato.bench.results import Measured, TargetRun
+from legato.bench.results import MeasuredRequest, TargetRun
 
 TTFT_TARGET_S = 5.0
 """Time to first token that a request has to meet where the run's options name none."""
@@ -39,13 +39,13 @@ class ServiceTarget:
         times = {name: value for name, value in said.items() if isinstance(value, (int, float)) and value > 0}
         return cls(**times)
 
-    def met_by(self, request: Measured) -> bool:
+    def met_by(self, request: MeasuredRequest) -> bool:
         """True if the answer came whole, began in time, and no gap in it was longer than the target."""
         if request.error or request.ttft_s is None:
             return False
         return request.ttft_s <= self.ttft_s and (worst_gap_s(request) or 0.0) <= self.gap_s
 
-    def goodput(self, requests: Sequence[Measured]) -> float:
+    def goodput(self, requests: Sequence[MeasuredRequest]) -> float:
         """Requests that met both targets, per second of the span of all of them. A failed request meets none."""
         span = span_s(requests)
         return sum(map(self.met_by, requests)) / span if span > 0 else 0.0
@@ -76,7 +76,7 @@ class RoleSummary:
     A failed request counts as an error and its times are left out: what it got before it broke off is no answer.
     """
 
-    def __init__(self, requests: Sequence[Measured]) -> None:
+    def __init__(self, requests: Sequence[MeasuredRequest]) -> None:
         good = [request for request in requests if not request.error]
         self.count = len(requests)
         self.errors = len(requests) - len(good)
@@ -121,14 +121,8 @@ def median_of(values: Iterable[float | None]) -> float | None:
 def ratio_of_medians(first: Sequence[float], second: Sequence[float], *, seed: int = 0, draws: int = 4000) -> Interval:
     """The second's median over the first's, with a percentile bootstrap interval of 95 %.
 
-    Each side is drawn anew with replacement `draws` times. The values must be independent of each other: one for
-    each request, not each gap within it.
-
-    Args:
-        first: Positive values, at least one.
-        second: Likewise.
-        seed: Same seed, same interval.
-        draws: How many resamples.
+    Each side is drawn anew with replacement `draws` times; the same seed gives the same interval. The values must be
+    positive, and independent of each other: one for each request, not each gap within it.
 
     Raises:
         ValueError: A side has no values, or the first's median is 0.
@@ -145,29 +139,29 @@ def ratio_of_medians(first: Sequence[float], second: Sequence[float], *, seed: i
     return Interval(ratio, float(low), float(high))
 
 
-def prompt_rate(request: Measured) -> float | None:
+def prompt_rate(request: MeasuredRequest) -> float | None:
     """Prompt tokens that were read over TTFT, tokens/s. With others waiting, the wait is in it."""
     if not request.prompt_tokens or not request.ttft_s or not request.streamed:
         return None
     return max(0, request.prompt_tokens - (request.cached_tokens or 0)) / request.ttft_s
 
 
-def worst_gap_s(request: Measured) -> float | None:
+def worst_gap_s(request: MeasuredRequest) -> float | None:
     """The longest time in which nothing new came."""
     return max(request.gaps_s, default=None)
 
 
-def total_s(request: Measured) -> float | None:
+def total_s(request: MeasuredRequest) -> float | None:
     """From sending to the end; None if the bench itself ended it, as its length then says nothing of the server."""
     return None if request.hung_up else request.ended_s
 
 
-def end_s(request: Measured) -> float:
+def end_s(request: MeasuredRequest) -> float:
     """The last that was seen of a request, from the beginning of the target's run."""
     return request.sent_s + max([0.0, *request.event_s[-1:], *([request.ended_s] if request.ended_s else [])])
 
 
-def people(requests: Iterable[Measured]) -> list[Measured]:
+def people(requests: Iterable[MeasuredRequest]) -> list[MeasuredRequest]:
     """Requests that somebody waits for: all but those of background jobs, for which no target holds."""
     return [request for request in requests if role_group(request.role) != JOB]
 
@@ -178,7 +172,7 @@ def role_group(role: str) -> str:
     return name if name and number.isdecimal() else role
 
 
-def by_role(requests: Iterable[Measured]) -> dict[str, list[Measured]]:
+def by_role(requests: Iterable[MeasuredRequest]) -> dict[str, list[MeasuredRequest]]:
     """Requests by role group, in the order in which the roles first appear."""
     return _grouped(requests, lambda request: role_group(request.role))
 
@@ -188,14 +182,14 @@ def summaries(run: TargetRun) -> dict[str, RoleSummary]:
     return {role: RoleSummary(requests) for role, requests in by_role(run.requests).items()}
 
 
-def span_s(requests: Sequence[Measured]) -> float:
+def span_s(requests: Sequence[MeasuredRequest]) -> float:
     """From the first sending to the last end; 0 without requests."""
     if not requests:
         return 0.0
     return max(end_s(request) for request in requests) - min(request.sent_s for request in requests)
 
 
-def reading_of_document(in_round: Iterable[Measured]) -> tuple[float, float] | None:
+def reading_of_document(in_round: Iterable[MeasuredRequest]) -> tuple[float, float] | None:
     """From the sending of a round's document to its first token, in the target's time; None without a document.
 
     A document without a first token counts as being read until its end.
@@ -206,7 +200,7 @@ def reading_of_document(in_round: Iterable[Measured]) -> tuple[float, float] | N
     return document.sent_s, end_s(document) if document.ttft_s is None else document.sent_s + document.ttft_s
 
 
-def gaps_around_document(requests: Iterable[Measured]) -> dict[str, list[float]]:
+def gaps_around_document(requests: Iterable[MeasuredRequest]) -> dict[str, list[float]]:
     """The chat's gaps "before", "during" and "after" the document was being read, over all rounds that have one.
 
     Any gap that overlaps the reading is one during it.
@@ -223,13 +217,15 @@ def gaps_around_document(requests: Iterable[Measured]) -> dict[str, list[float]]
     return around
 
 
-def by_round(requests: Iterable[Measured]) -> dict[int, list[Measured]]:
+def by_round(requests: Iterable[MeasuredRequest]) -> dict[int, list[MeasuredRequest]]:
     """Requests by repetition, in the order in which they were sent."""
     return _grouped(sorted(requests, key=lambda request: request.sent_s), lambda request: request.round)
 
 
-def _grouped(requests: Iterable[Measured], key: Callable[[Measured], K]) -> dict[K, list[Measured]]:
-    groups: dict[K, list[Measured]] = {}
+def _grouped(
+    requests: Iterable[MeasuredRequest], key: Callable[[MeasuredRequest], K]
+) -> dict[K, list[MeasuredRequest]]:
+    groups: dict[K, list[MeasuredRequest]] = {}
     for request in requests:
         groups.setdefault(key(request), []).append(request)
     return groups

@@ -28,7 +28,7 @@ class Line:
     label: str
     """With its unit."""
     cells: list[str]
-    """One for each target, in the section's order."""
+    """One for each target, in the run's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,6 @@ class Section:
     """All measures of one role, or of the whole scenario."""
 
     title: str
-    targets: list[str]
     parts: list[Part]
 
 
@@ -70,7 +69,7 @@ def print_run(run: BenchRun, console: Console) -> None:
     for section in sections(run):
         # Not the table's own title: that one would be wrapped to the table's width.
         console.print(Text(printable(section.title), style="bold"))
-        console.print(_table(section))
+        console.print(_table(section, run))
     for target in run.runs:
         for text, style in (*((note, "") for note in target.notes), *((error, "red") for error in errors(target))):
             console.print(Text.assemble((printable(target.target), "bold"), ": ", (printable(text), style)))
@@ -126,11 +125,8 @@ def _interference(run: BenchRun) -> Section:
     whens = ("before", "during", "after")
     longest = [_times(when, [max(gaps[when], default=None) for gaps in around]) for when in whens]
     within = [_numbers(when, [service.percent_within(gaps[when]) for gaps in around]) for when in whens]
-    return Section(
-        "The chat, while another client's document is read",
-        [target.target for target in run.runs],
-        [Part("Longest gap", longest), Part(f"Gaps within {limit(service.gap_s)}, %", within)],
-    )
+    parts = [Part("Longest gap", longest), Part(f"Gaps within {limit(service.gap_s)}, %", within)]
+    return Section("The chat, while another client's document is read", parts)
 
 
 def _service(run: BenchRun) -> Section:
@@ -143,7 +139,7 @@ def _service(run: BenchRun) -> Section:
         _numbers("gaps within the target, %", map(service.percent_within, gaps)),
     ]
     title = f"Service: TTFT within {limit(service.ttft_s)} and every gap within {limit(service.gap_s)}"
-    return Section(title, [target.target for target in run.runs], [Part("", lines)])
+    return Section(title, [Part("", lines)])
 
 
 class _Measure(NamedTuple):
@@ -187,7 +183,7 @@ def _role(run: BenchRun, role: str) -> Section:
         if any(value is not None and value > measure.above for value in values):
             line = _times(measure.label, values) if measure.is_time else _numbers(measure.label, values)
             parts.setdefault(measure.part, []).append(line)
-    return Section(role, [target.target for target in run.runs], [Part(*part) for part in parts.items()])
+    return Section(role, [Part(*part) for part in parts.items()])
 
 
 def _times(label: str, seconds: Sequence[float | None]) -> Line:
@@ -201,11 +197,10 @@ def _numbers(label: str, values: Iterable[float | None]) -> Line:
     return Line(label, [f"{value:,}" if isinstance(value, int) else figure(value) for value in values])
 
 
-def _table(section: Section) -> Table:
-    table = Table(header_style="")
-    table.add_column("")
-    for target in section.targets:
-        table.add_column(Text(printable(target), style="bold"), justify="right", overflow="fold")
+def _table(section: Section, run: BenchRun) -> Table:
+    table = Table("", header_style="")
+    for target in run.runs:
+        table.add_column(Text(printable(target.target), style="bold"), justify="right", overflow="fold")
     for part in section.parts:
         table.add_section()
         if part.title:
@@ -223,11 +218,5 @@ def _comparison_cells(row: Row) -> list[Text]:
     style = {"better": "green", "worse": "red"}.get(row.verdict, "dim")
     milli = row.measure.unit == "s" and max(row.before, row.after) < 1
     scale, unit = (1000, "ms") if milli else (1, row.measure.unit)
-    cells = [
-        f"{row.measure.name}, {unit}",
-        figure(row.before * scale),
-        figure(row.after * scale),
-        f"{interval.ratio:.2f}",
-        bounds,
-    ]
-    return [*map(Text, cells), Text(row.verdict, style=style)]
+    values = (figure(row.before * scale), figure(row.after * scale), f"{interval.ratio:.2f}", bounds)
+    return [*map(Text, (f"{row.measure.name}, {unit}", *values)), Text(row.verdict, style=style)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from legato.bench.client import Client
 from legato.bench.prompts import TOKENS_PER_WORD, Calibration, Prompts, calibrate
 from legato.bench.reading import Request
-from legato.bench.results import Measured
+from legato.bench.results import MeasuredRequest
 from legato.bench.session import user
 
 FEW_WORDS, MANY_WORDS = 20, 220
@@ -53,7 +53,7 @@ async def warm_up(client: Client, prompts: Prompts) -> tuple[Calibration, list[s
     return calibrate(FEW_WORDS, few.prompt_tokens, MANY_WORDS, many.prompt_tokens), notes
 
 
-async def _ask(client: Client, prompts: Prompts, words: int) -> Measured:
+async def _ask(client: Client, prompts: Prompts, words: int) -> MeasuredRequest:
     text = prompts.words(f"warm-up {words}", words)
     request = Request(role="warm-up", messages=[user(text)], wanted_tokens=ANSWER_TOKENS)
     return (await client.ask(request)).measured

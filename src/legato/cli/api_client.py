@@ -130,12 +130,7 @@ class Answer(Generic[T]):
 
 
 class ApiClient:
-    """Asks one server. Every method raises `LegatoError` if it can't be reached or refuses.
-
-    Args:
-        base_url: Where the server is.
-        http: Connections to it that have its key.
-    """
+    """Asks one server, over connections with its key; a method raises `LegatoError` if it isn't there or refuses."""
 
     def __init__(self, base_url: str, http: httpx.Client) -> None:
         self.base_url = base_url

@@ -69,16 +69,15 @@ def running_or_started(
     address = server_address(url, api_key)
     base_url = address.base_url
     health = _health(base_url)
-    if health is not None:
-        served = health.get("model")
-        if url is not None or model in (None, served):
-            if model not in (None, served):
-                raise LegatoError(f"The server at {base_url} serves {served}, not {model}.")
-            say(f"Talking to {served} at {base_url}.")
-            yield address
-            return
-    elif url is not None:
+    if health is None and url is not None:
         raise LegatoError(f"No Legato server answers at {base_url}; start one with `legato serve`.")
+    served = health and health.get("model")
+    if health is not None and model in (None, served):
+        say(f"Talking to {served} at {base_url}.")
+        yield address
+        return
+    if url is not None:
+        raise LegatoError(f"The server at {base_url} serves {served}, not {model}.")
     with _started(model or load_settings().model, say=say) as started_url:
         yield ServerAddress(started_url, address.api_key)
 

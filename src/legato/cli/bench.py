@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
@@ -193,28 +194,17 @@ def _bench(scenario: Scenario, plan: _Plan) -> None:
                 print_error(f"{target.target}: {note}")
         raise typer.Exit(1)
     try:
-        _keep(run, place, plan.html)
+        with _writing(place):
+            run.save(place)
+        if plan.html is not None:
+            from legato.bench.report import write_report
+
+            write_report(run, plan.html)
     finally:
         print_run(run, out)
     say(f"The raw times are in {place}." + (f" The report is in {plan.html}." if plan.html else ""))
     if not run.complete:
         raise typer.Exit(130)
-
-
-def _keep(run: BenchRun, place: Path, html: Path | None) -> None:
-    """Write the raw times, and the report if one is wanted.
-
-    Raises:
-        LegatoError: The disk is full, or the place has gone.
-    """
-    try:
-        run.save(place)
-    except OSError as error:
-        raise LegatoError(f"{place} can't be written: {error.strerror}.") from error
-    if html is not None:
-        from legato.bench.report import write_report
-
-        write_report(run, html)
 
 
 async def _measure(scenario: Scenario, plan: _Plan) -> BenchRun:
@@ -240,10 +230,16 @@ def _check_writable(file: Path) -> None:
         LegatoError: It can't.
     """
     new = not file.exists()
-    try:
-        with file.open("ab"):
-            pass
-    except OSError as error:
-        raise LegatoError(f"{file} can't be written: {error.strerror}.") from error
+    with _writing(file), file.open("ab"):
+        pass
     if new:
         file.unlink()
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    """What the disk refuses becomes a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise LegatoError(f"{file} can't be written: {error.strerror}.") from error

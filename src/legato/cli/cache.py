@@ -118,12 +118,7 @@ def _refuse_options(context: typer.Context) -> None:
 
 
 def cache_table(cache: CacheContents, *, width: int) -> Table:
-    """What is remembered, a row each.
-
-    Args:
-        cache: What the server said.
-        width: Columns of the terminal; the narrower it is, the less is shown.
-    """
+    """What is remembered, a row each; the narrower the terminal, the less is shown."""
     whose: Column[RememberedPrompt] = Column(
         "WHOSE", lambda entry: _whose(entry, cache), WHOSE_FROM, right=False, max_width=CLIENT_CELLS
     )

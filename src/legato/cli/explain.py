@@ -119,13 +119,7 @@ def phase_bars(record: RequestRecord) -> Table:
 
 
 def bar(begin: float, share: float, *, cells: int = BAR_CELLS) -> str:
-    """A stretch of a whole as text: blank up to where it begins, then filled.
-
-    Args:
-        begin: Where it begins, 0 to 1.
-        share: How much of the whole it is, 0 to 1.
-        cells: How wide the whole is.
-    """
+    """A stretch of a whole of so many cells: blank up to `begin`, 0 to 1, then filled for its `share`, 0 to 1."""
     if share <= 0:
         return ""
     filled = round((begin + share) * cells) - round(begin * cells)

@@ -78,12 +78,7 @@ def requests_command(
 
 
 def requests_table(listing: Listing, *, width: int) -> Table:
-    """The running requests, then the ended ones, a row each.
-
-    Args:
-        listing: What the server said.
-        width: Columns of the terminal; the narrower it is, the less is shown.
-    """
+    """The running requests, then the ended ones, a row each; the narrower the terminal, the less is shown."""
     shown: list[Column[Request]] = [
         Column("ID", lambda request: id_text(request.id, width), right=False),
         Column("ARRIVED", _arrived, ARRIVED_FROM, right=False),

@@ -21,12 +21,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the server's JSON.")]
 
 @contextmanager
 def asked_server(url: str | None, api_key: str | None, *, timeout_s: float = 10.0) -> Iterator[ApiClient]:
-    """The server to ask, whose answers the output can show whatever they are.
-
-    Args:
-        url: As the person wrote it; the one of the settings, if left out.
-        api_key: What opens it.
-        timeout_s: How long an answer may take.
+    """The server of that URL, or of the settings, for whose answers the output is made ready.
 
     Raises:
         LegatoError: The address is none, or the settings are wrong.

@@ -168,12 +168,7 @@ def rates_line(status: Status) -> str:
 
 
 def lanes_table(running: list[LiveRequest], width: int) -> Table:
-    """A line for each running request, who writes on top, the longest there first.
-
-    Args:
-        running: The requests.
-        width: Columns of the terminal; where there are few, less is shown.
-    """
+    """A line for each running request, who writes on top, the longest there first; less of it on a narrow terminal."""
     roomy = width >= ROOMY_FROM
     shown: list[Column[LiveRequest]] = [
         Column("ID", lambda live: id_text(live.id, width), right=False),
