@@ -12,7 +12,7 @@ import msgspec
 
 from legato.bench.ollama import Ollama
 from legato.bench.openai import OpenAi
-from legato.bench.reading import Reading, Request, Sampling, WrongAnswerError, sentence_of
+from legato.bench.reading import Message, Reading, Sampling, WrongAnswerError, sentence_of, user
 from legato.bench.results import MeasuredRequest
 from legato.bench.target import Target
 
@@ -51,22 +51,25 @@ class Client:
         self.requests = []
         self._began = perf_counter()
 
-    async def ask(self, request: Request) -> Reading:
-        """Send a request and read its answer to the end. Never raises for what a server does.
+    async def ask(
+        self, messages: str | list[Message], wanted_tokens: int, *, started: asyncio.Event | None = None, **about: Any
+    ) -> Reading:
+        """Send a conversation, or a single message of the user, and read its answer to the end.
 
-        Cancelled, it hangs up, which the measurement says.
+        Never raises for what a server does. Cancelled, it hangs up, which the measurement says.
+
+        Args:
+            messages: What to send.
+            wanted_tokens: Length of the answer.
+            started: To set at the first text of the answer.
+            about: The request's role, round and depth, as in `MeasuredRequest`.
         """
-        body = msgspec.json.encode(self._dialect.body(self._target, request, self.sampling))
+        conversation = [user(messages)] if isinstance(messages, str) else messages
+        body = msgspec.json.encode(self._dialect.body(self._target, conversation, wanted_tokens, self.sampling))
         sent = perf_counter()
-        measured = MeasuredRequest(
-            role=request.role,
-            round=request.round,
-            depth=request.depth,
-            wanted_tokens=request.wanted_tokens,
-            sent_s=sent - self._began,
-        )
+        measured = MeasuredRequest(wanted_tokens=wanted_tokens, sent_s=sent - self._began, **about)
         self.requests.append(measured)
-        reading = Reading(measured, request.started)
+        reading = Reading(measured, started)
         try:
             await self._exchange(body, reading, sent)
         except asyncio.CancelledError:

@@ -46,10 +46,18 @@ class Figure:
     says: str
     """One sentence: what it shows."""
     keys: list[Key]
-    wide: str
-    """SVG for wide screens."""
-    narrow: str
-    """SVG for phones."""
+    draw: Callable[[Size, str], str]
+    """Draws it as SVG of a size, with a name for those who can't see it."""
+
+    @property
+    def wide(self) -> str:
+        """SVG for wide screens."""
+        return self.draw(WIDE, f"{self.title}. {self.says}")
+
+    @property
+    def narrow(self) -> str:
+        """SVG for phones."""
+        return self.draw(NARROW, f"{self.title}. {self.says}")
 
 
 def figures(run: BenchRun) -> list[Figure]:
@@ -94,7 +102,7 @@ def _gaps(run: BenchRun) -> Figure | None:
     says = (
         f"How evenly {whose} came: the further left a curve rises, the shorter the gaps; a dot marks the longest gap."
     )
-    return _both("Gaps between tokens (ITL)", says, keys, x, y, draw)
+    return _chart("Gaps between tokens (ITL)", says, keys, x, y, draw)
 
 
 def _chat_gaps(run: BenchRun, target: TargetRun) -> list[float]:
@@ -149,7 +157,7 @@ def _ttft(run: BenchRun) -> Figure | None:
     if any(_mostly_cached(request) for _, request, *_ in points):
         keys.append(Key("hollow-key", "more than half of the prompt was cached"))
     says = "How long each request waited for its first token, by the length of its prompt; lower is better."
-    return _both("Time to first token by prompt length", says, keys, x, y, draw)
+    return _chart("Time to first token by prompt length", says, keys, x, y, draw)
 
 
 def _mostly_cached(request: MeasuredRequest) -> bool:
@@ -179,7 +187,7 @@ def _goodput(run: BenchRun) -> Figure | None:
         f"Requests per second that began within {limit(target.ttft_s)} and kept every gap within the target, "
         "from a strict target on the left to a loose one on the right; higher is better."
     )
-    return _both("Goodput by gap target", says, keys, x, y, draw)
+    return _chart("Goodput by gap target", says, keys, x, y, draw)
 
 
 def _goodput_curve(requests: Sequence[MeasuredRequest], any_gap: ServiceTarget, x: Axis) -> list[tuple[float, float]]:
@@ -215,7 +223,7 @@ def _ttft_by_role(run: BenchRun) -> Figure | None:
         "How long requests waited for their first token: when their text was new (cold), at once again, in turns with "
         "somebody else's (other), and after a pause; further left is better."
     )
-    return _both("Time to first token by what was read before", says, keys, x, y, draw, left=92)
+    return _chart("Time to first token by what was read before", says, keys, x, y, draw, left=92)
 
 
 def _timeline(run: BenchRun) -> Figure | None:
@@ -234,15 +242,14 @@ def _timeline(run: BenchRun) -> Figure | None:
         (True, Key("band", "the document is being read")),
         (any(lane.failed for lane in lanes), Key("failed-key", "failed")),
     ]
-    title = "What everyone saw"
     says = (
         "A chat is being answered when another client sends a long document: a hole in the chat's row of ticks is the "
         "time for which its reader saw nothing new."
     )
     if any(len(by_round(one.requests)) > 1 for one in run.runs):
         says += " Of each target's rounds, this is the one in the middle by the chat's longest gap."
-    wide, narrow = (timeline(size, groups, x, f"{title}. {says}") for size in (WIDE, NARROW))
-    return Figure(title, says, [key for seen, key in keys if seen], wide, narrow)
+    seen = [key for is_seen, key in keys if is_seen]
+    return Figure("What everyone saw", says, seen, lambda size, name: timeline(size, groups, x, name))
 
 
 def _typical_round(run: TargetRun) -> list[MeasuredRequest]:
@@ -300,23 +307,17 @@ def _waited_s(request: MeasuredRequest) -> float | None:
     return sum(parts) / 1000 if parts else None
 
 
-def _both(
-    title: str,
-    says: str,
-    keys: list[Key],
-    x: Axis,
-    y: Axis,
-    draw: Callable[[Chart], None],
-    left: float | None = None,
+def _chart(
+    title: str, says: str, keys: list[Key], x: Axis, y: Axis, draw: Callable[[Chart], None], left: float | None = None
 ) -> Figure:
-    """Drawn once for wide and once for narrow screens; `left` is the room for the vertical axis if it isn't usual."""
+    """A plot with two axes; `left` is the room for the vertical one if it isn't usual, px."""
 
-    def svg(size: Size) -> str:
+    def svg(size: Size, name: str) -> str:
         chart = Chart(size if left is None else replace(size, left=left), x, y)
         draw(chart)
-        return chart.render(f"{title}. {says}")
+        return chart.render(name)
 
-    return Figure(title, says, keys, svg(WIDE), svg(NARROW))
+    return Figure(title, says, keys, svg)
 
 
 def _hint(target: TargetRun, role: str, text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from legato.bench.reading import MayFail, Reading, Request, Sampling, decoded
+from legato.bench.reading import MayFail, Message, Reading, Sampling, decoded
 from legato.bench.target import Target
 
 _DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
@@ -39,7 +39,7 @@ class Ollama:
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Line)
 
-    def body(self, target: Target, request: Request, sampling: Sampling) -> dict[str, Any]:
+    def body(self, target: Target, messages: list[Message], wanted_tokens: int, sampling: Sampling) -> dict[str, Any]:
         """The request's body.
 
         The context length is the same in all requests of a run, since Ollama loads the model anew when it changes;
@@ -47,10 +47,10 @@ class Ollama:
         """
         return {
             "model": target.model,
-            "messages": request.messages,
+            "messages": messages,
             "stream": True,
             "options": {
-                "num_predict": request.wanted_tokens,
+                "num_predict": wanted_tokens,
                 "num_ctx": sampling.context_tokens,
                 "temperature": 0,
                 "seed": sampling.seed,

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from legato.bench.reading import MayFail, Reading, Request, Sampling, WrongAnswerError, decoded
+from legato.bench.reading import MayFail, Message, Reading, Sampling, WrongAnswerError, decoded
 from legato.bench.results import MeasuredRequest
 from legato.bench.target import Target
 
@@ -49,12 +49,12 @@ class OpenAi:
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Event)
 
-    def body(self, target: Target, request: Request, sampling: Sampling) -> dict[str, Any]:
+    def body(self, target: Target, messages: list[Message], wanted_tokens: int, sampling: Sampling) -> dict[str, Any]:
         """The request's body; temperature 0, so that answers are the same each time."""
         body: dict[str, Any] = {
             "model": target.model,
-            "messages": request.messages,
-            "max_tokens": request.wanted_tokens,
+            "messages": messages,
+            "max_tokens": wanted_tokens,
             "temperature": 0,
             "seed": sampling.seed,
             "stream": True,

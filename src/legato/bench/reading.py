@@ -1,4 +1,4 @@
-"""Requests, and an answer while it is being read: what the dialects of the two APIs have in common."""
+"""Messages, and an answer while it is being read: what the dialects of the two APIs have in common."""
 
 from __future__ import annotations
 
@@ -11,22 +11,6 @@ import msgspec
 from legato.bench.results import MeasuredRequest
 
 Message = dict[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One request of a scenario."""
-
-    role: str
-    """Its part in the scenario."""
-    messages: list[Message]
-    wanted_tokens: int
-    """Length of the answer."""
-    round: int = 0
-    depth: int = 0
-    """Prompt length aimed at, tokens; 0 where it does not matter."""
-    started: asyncio.Event | None = None
-    """To set at the first text of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +65,16 @@ Event = TypeVar("Event", bound=MayFail)
 
 class WrongAnswerError(Exception):
     """What the server sent is an error, or no answer at all; the text is a sentence."""
+
+
+def user(text: str) -> Message:
+    """A message of the user."""
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Message:
+    """A message of the model. Some servers refuse empty ones."""
+    return {"role": "assistant", "content": text or "…"}
 
 
 def sentence_of(error: Any) -> str:

@@ -18,7 +18,7 @@ from legato.bench.prompts import Prompts
 from legato.bench.reading import Sampling
 from legato.bench.results import BenchRun, TargetRun
 from legato.bench.scenarios import Scenario
-from legato.bench.session import TargetSession
+from legato.bench.scenarios.scenario import TargetSession
 from legato.bench.target import Target, chosen_for, connect, parse_all
 from legato.bench.warm_up import WarmUpError, warm_up
 

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from legato.bench.client import Client
 from legato.bench.prompts import TOKENS_PER_WORD, Calibration, Prompts, calibrate
-from legato.bench.reading import Request
 from legato.bench.results import MeasuredRequest
-from legato.bench.session import user
 
 FEW_WORDS, MANY_WORDS = 20, 220
 """Two lengths: from the difference follow the tokens of a word, from the rest those of the chat template."""
@@ -54,6 +52,4 @@ async def warm_up(client: Client, prompts: Prompts) -> tuple[Calibration, list[s
 
 
 async def _ask(client: Client, prompts: Prompts, words: int) -> MeasuredRequest:
-    text = prompts.words(f"warm-up {words}", words)
-    request = Request(role="warm-up", messages=[user(text)], wanted_tokens=ANSWER_TOKENS)
-    return (await client.ask(request)).measured
+    return (await client.ask(prompts.words(f"warm-up {words}", words), ANSWER_TOKENS, role="warm-up")).measured

@@ -6,10 +6,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from legato.bench.reading import Message
+from legato.bench.reading import Message, assistant, user
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, with_slack
-from legato.bench.session import TargetSession, assistant, user
+from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, TargetSession, with_slack
 
 COLD, AGAIN, IN_TURNS, OTHER, AFTER_PAUSE = "cold", "again", "in turns", "other", "after pause"
 """Roles: the text's first time; another question to it at once; further turns of its conversation, each behind one of
@@ -78,7 +77,7 @@ class _Conversation:
         await self._ask(role, [self._question(with_text=True)])
 
     async def _ask(self, role: str, messages: list[Message]) -> list[Message]:
-        answer = await self.session.ask(
+        answer = await self.session.client.ask(
             messages, self.answer_tokens, role=role, round=self.round, depth=self.text_tokens
         )
         self.session.progress.step()

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, ClassVar
 
-from legato.bench.reading import Message
+from legato.bench.reading import Message, assistant, user
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import Parameter, Scenario, with_slack
-from legato.bench.session import TargetSession, assistant, user
+from legato.bench.scenarios.scenario import Parameter, Scenario, TargetSession, with_slack
 
 AFTER_ERROR_S = 1.0
 """Pause of whoever got an error, so that a server that refuses is not flooded."""
@@ -71,7 +70,7 @@ class Crowd(Scenario):
             if not _time_left(until):
                 return
             message = user(session.prompts.text(f"{role} {turn}", self.turn_tokens))
-            answer = await session.ask([*conversation, message], self.answer_tokens, role=role, round=turn)
+            answer = await session.client.ask([*conversation, message], self.answer_tokens, role=role, round=turn)
             if answer.measured.error:
                 await asyncio.sleep(AFTER_ERROR_S)
                 continue
@@ -91,7 +90,9 @@ class Crowd(Scenario):
             if not _time_left(until):
                 return
             text = session.prompts.text(f"{role} {turn}", self.job_tokens)
-            answer = await session.ask(text, self.job_answer_tokens, role=role, round=turn, depth=self.job_tokens)
+            answer = await session.client.ask(
+                text, self.job_answer_tokens, role=role, round=turn, depth=self.job_tokens
+            )
             if answer.measured.error:
                 await asyncio.sleep(AFTER_ERROR_S)
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, with_slack
-from legato.bench.session import TargetSession
+from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, TargetSession, with_slack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +53,17 @@ class Interference(Scenario):
         story = session.prompts.words(f"chat {number}", 12) + " Write a very long story about this."
         document = session.prompts.text(f"document {number}", self.prompt_tokens)
         question = session.prompts.question(f"question {number}")
-        started = asyncio.Event()
-        chat = asyncio.create_task(session.ask(story, self.chat_tokens, role="chat", round=number, started=started))
+        started, ask = asyncio.Event(), session.client.ask
+        chat = asyncio.create_task(ask(story, self.chat_tokens, role="chat", round=number, started=started))
         try:
             await _either(chat, started)
             await asyncio.sleep(self.chat_alone_s)
             async with asyncio.TaskGroup() as others:
                 others.create_task(
-                    session.ask(document, self.answer_tokens, role="document", round=number, depth=self.prompt_tokens)
+                    ask(document, self.answer_tokens, role="document", round=number, depth=self.prompt_tokens)
                 )
                 await asyncio.sleep(self.question_after_s)
-                others.create_task(session.ask(question, self.answer_tokens, role="question", round=number))
+                others.create_task(ask(question, self.answer_tokens, role="question", round=number))
             outlasted = not chat.done()
         finally:
             chat.cancel()

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar
 
+from legato.bench.client import Client
+from legato.bench.progress import BenchProgress
+from legato.bench.prompts import Prompts
 from legato.bench.results import ScenarioName
-from legato.bench.session import TargetSession
+
+
+@dataclass(slots=True)
+class TargetSession:
+    """What a scenario works with: one target in one run, and text of known lengths."""
+
+    client: Client
+    prompts: Prompts
+    progress: BenchProgress
+    notes: list[str] = field(default_factory=list)
+    """Sentences about this target's figures, for their reader."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from itertools import product
 from typing import Annotated, ClassVar
 
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, with_slack
-from legato.bench.session import TargetSession
+from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, TargetSession, with_slack
 
 Lengths = tuple[int, ...]
 
@@ -39,5 +38,5 @@ class Solo(Scenario):
             for prompt, answer in product(self.prompt_tokens, self.answer_tokens):
                 text = session.prompts.text(f"solo {number} {prompt} {answer}", prompt)
                 role = f"{prompt} tokens in, {answer} out"
-                await session.ask(text, answer, role=role, round=number, depth=prompt)
+                await session.client.ask(text, answer, role=role, round=number, depth=prompt)
                 session.progress.step()

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import Scenario, with_slack
-from legato.bench.session import TargetSession
+from legato.bench.scenarios.scenario import Scenario, TargetSession, with_slack
 from legato.errors import LegatoError
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -76,7 +75,7 @@ class Trace(Scenario):
             session.notes.append(f"The load generator sent requests up to {late_s * 1000:.0f} ms late.")
 
     async def _one(self, session: TargetSession, text: str, arrival: Arrival) -> None:
-        await session.ask(text, arrival.answer_tokens, role="request", depth=arrival.prompt_tokens)
+        await session.client.ask(text, arrival.answer_tokens, role="request", depth=arrival.prompt_tokens)
         session.progress.step()
 
 
