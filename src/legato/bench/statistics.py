@@ -12,10 +12,6 @@ import numpy as np
 
 from legato.bench.results import MeasuredRequest, TargetRun
 
-TTFT_TARGET_S = 5.0
-"""Time to first token that a request has to meet where the run's options name none."""
-GAP_TARGET_S = 0.2
-"""Gap that a request's text has to keep where the run's options name none: slower than this a reader waits."""
 FEWEST_FOR_INTERVAL = 5
 """Values on each side below which a bootstrap interval says too little: even its widest one misses too often."""
 JOB = "job"
@@ -29,8 +25,10 @@ K = TypeVar("K")
 class ServiceTarget:
     """What a request has to meet to count as good."""
 
-    ttft_s: float = TTFT_TARGET_S
-    gap_s: float = GAP_TARGET_S
+    ttft_s: float = 5.0
+    """Longest time to first token."""
+    gap_s: float = 0.2
+    """Longest gap between pieces of text: slower than this a reader waits."""
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> ServiceTarget:
