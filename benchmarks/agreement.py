@@ -10,8 +10,8 @@ import asyncio
 
 from benchmarks.report import Figure, save
 from benchmarks.servers import legato, running
-from legato.bench.progress import Silent
-from legato.bench.results import Measured
+from legato.bench.progress import BenchProgress
+from legato.bench.results import MeasuredRequest
 from legato.bench.runner import connect_all, run_bench
 from legato.bench.scenarios import Crowd
 from legato.models import default_store
@@ -30,7 +30,7 @@ def main() -> None:
 
 def measure(requests: int) -> list[Figure]:
     """Differences of time to first token and of the whole, at the 95th percentile."""
-    found: list[Measured] = []
+    found: list[MeasuredRequest] = []
     with running(legato("legato", default_store().resolve("smollm2").path, "--parallel", "8")) as server:
         while len(found) < requests:
             crowd = Crowd(
@@ -54,8 +54,8 @@ def measure(requests: int) -> list[Figure]:
     ]
 
 
-async def _crowd(crowd: Crowd, port: int) -> list[Measured]:
-    run = await run_bench(crowd, await connect_all([f"legato=http://127.0.0.1:{port}"]), Silent())
+async def _crowd(crowd: Crowd, port: int) -> list[MeasuredRequest]:
+    run = await run_bench(crowd, await connect_all([f"legato=http://127.0.0.1:{port}"]), BenchProgress(shown=False))
     requests = run.runs[0].requests
     return [m for m in requests if not m.error and not m.hung_up and m.event_s and m.timings is not None]
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from benchmarks.report import RESULTS
 from benchmarks.servers import Target, legato, llama_server, running
-from legato.bench.progress import Bars, bars
+from legato.bench.progress import BenchProgress
 from legato.bench.report import write_report
 from legato.bench.runner import connect_all, run_bench
 from legato.bench.scenarios import Cache, Interference, Scenario, Solo
@@ -73,8 +73,8 @@ def _scenario(name: str, rounds: int) -> Scenario:
 
 
 async def _measure(scenario: Scenario, texts: list[str]) -> None:
-    with bars() as shown:
-        run = await run_bench(scenario, await connect_all(texts), Bars(shown))
+    with BenchProgress() as progress:
+        run = await run_bench(scenario, await connect_all(texts), progress)
     print_run(run, Console(width=160))
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"peers-{scenario.name}.json"

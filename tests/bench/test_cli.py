@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from legato.bench.results import load
-from legato.bench.scenarios import Cache, Crowd, Interference, Solo
-from legato.cli import bench as cli
+from legato.bench.scenarios import Cache, Crowd, Interference, Scenario, Solo
 from legato.cli.bench import bench_app
 from legato.errors import LegatoError
 from tests.bench.conftest import FakeFactory
@@ -144,9 +144,26 @@ def test_ctrl_c_keeps_what_was_measured(fake: FakeFactory, tmp_path: Path) -> No
     assert len(run.runs[0].requests) >= 2
 
 
-def test_the_commands_defaults_are_the_scenarios_own() -> None:
-    """They stand twice, so that the other commands need not wait for the scenarios' imports."""
-    assert cli.solo() == Solo()
-    assert cli.interference() == Interference()
-    assert cli.crowd() == Crowd()
-    assert cli.cache() == Cache()
+def test_each_parameter_is_an_option(fake: FakeFactory, tmp_path: Path) -> None:
+    target = ["--target", f"a={fake().url}", "--json", "run.json"]
+    options = ["--prompt-tokens", "40", "--answer-tokens", "2", "--chat-tokens", "3", "--alone", "0.01"]
+    bench("interference", *options, "--question-after", "0.02", "--rounds", "1", *target)
+    found = load(tmp_path / "run.json").options
+    own = Interference(
+        prompt_tokens=40, answer_tokens=2, chat_tokens=3, chat_alone_s=0.01, question_after_s=0.02, rounds=1
+    )
+    assert own.options.items() <= found.items()
+
+
+@pytest.mark.parametrize("scenario", [Solo(), Interference(), Crowd(), Cache()])
+def test_defaults_are_the_scenarios_own(scenario: Scenario) -> None:
+    command = typer.main.get_command(bench_app).commands[scenario.name]
+    typed = {parameter.name: parameter.default for parameter in command.params}
+    for name, value in scenario.options.items():
+        assert typed[name] == (",".join(map(str, value)) if isinstance(value, tuple) else value)
+
+
+def test_a_parameter_below_its_least_is_refused() -> None:
+    code, output = bench("crowd", "--people", "0")
+    assert code == 2
+    assert "--people" in output

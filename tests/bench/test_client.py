@@ -4,21 +4,20 @@ import asyncio
 
 import pytest
 
-from legato.bench.client import Answer, Client, http_client
+from legato.bench.client import Client, http_client
 from legato.bench.notes import notes_on
-from legato.bench.reading import Request, Sampling
-from legato.bench.session import user
+from legato.bench.reading import Reading, Sampling
 from tests.bench.conftest import FakeFactory, target_of
 from tests.bench.fake_server import FakeServer
 
 SAMPLING = Sampling(seed=1, ignore_eos=True, context_tokens=2048)
 
 
-def ask(server: FakeServer, tokens: int = 8, timeout_s: float = 10.0) -> Answer:
-    async def once() -> Answer:
+def ask(server: FakeServer, tokens: int = 8, timeout_s: float = 10.0) -> Reading:
+    async def once() -> Reading:
         async with http_client() as http:
             client = Client(target_of(server), http, SAMPLING, timeout_s)
-            return await client.ask(Request(role="chat", messages=[user("one two")], wanted_tokens=tokens, round=4))
+            return await client.ask("one two", tokens, role="chat", round=4)
 
     return asyncio.run(once())
 
@@ -162,7 +161,7 @@ def test_hanging_up_is_kept(fake: FakeFactory) -> None:
     async def cancelled() -> Client:
         async with http_client() as http:
             client = Client(target_of(server), http, SAMPLING)
-            asking = client.ask(Request(role="chat", messages=[user("x")], wanted_tokens=500))
+            asking = client.ask("x", 500, role="chat")
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(asking, 0.3)
             return client

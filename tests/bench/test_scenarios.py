@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from legato.bench.results import BenchRun, Measured, TargetRun
+from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
 from legato.bench.runner import run_bench
 from legato.bench.scenarios import Cache, Crowd, Interference, Scenario, Solo, Trace
 from legato.bench.scenarios.trace import Arrival
@@ -40,7 +40,7 @@ def roles(run: TargetRun) -> list[str]:
     return [request.role for request in run.requests]
 
 
-def of_role(run: TargetRun, role: str) -> list[Measured]:
+def of_role(run: TargetRun, role: str) -> list[MeasuredRequest]:
     return [request for request in run.requests if request.role == role]
 
 

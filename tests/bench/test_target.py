@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from legato.bench.runner import connect_all
-from legato.bench.target import Address, chosen_for, parse, parse_all
+from legato.bench.target import TargetAddress, chosen_for, parse, parse_all
 from legato.errors import LegatoError
 from tests.bench.conftest import FakeFactory
 
@@ -14,13 +14,13 @@ from tests.bench.conftest import FakeFactory
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("a=http://127.0.0.1:1", Address("a", "http://127.0.0.1:1", None)),
-        ("llama-server -b 64=http://host:8080/v1/", Address("llama-server -b 64", "http://host:8080", None)),
-        ("ollama:o=http://[::1]:11434/", Address("o", "http://[::1]:11434", "ollama")),
-        ("openai:o=https://host/base", Address("o", "https://host/base", "openai")),
+        ("a=http://127.0.0.1:1", TargetAddress("a", "http://127.0.0.1:1", None)),
+        ("llama-server -b 64=http://host:8080/v1/", TargetAddress("llama-server -b 64", "http://host:8080", None)),
+        ("ollama:o=http://[::1]:11434/", TargetAddress("o", "http://[::1]:11434", "ollama")),
+        ("openai:o=https://host/base", TargetAddress("o", "https://host/base", "openai")),
     ],
 )
-def test_addresses(text: str, address: Address) -> None:
+def test_addresses(text: str, address: TargetAddress) -> None:
     assert parse(text) == address
 
 

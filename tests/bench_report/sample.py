@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import accumulate
 
-from legato.bench.results import BenchRun, Measured, ScenarioName, TargetRun
+from legato.bench.results import BenchRun, MeasuredRequest, ScenarioName, TargetRun
 
 HOSTILE = '<script>alert("x")</script>\x1b[31m & [red]'
 
@@ -21,9 +21,9 @@ def request(
     tokens: int | None = None,
     error: str = "",
     in_round: int = 0,
-) -> Measured:
+) -> MeasuredRequest:
     events = list(accumulate(gaps or [], initial=ttft))
-    return Measured(
+    return MeasuredRequest(
         role=role,
         round=in_round,
         sent_s=sent,
@@ -37,12 +37,12 @@ def request(
     )
 
 
-def failed(role: str = "question", *, sent: float = 0.0, error: str = "The server answered 503.") -> Measured:
-    return Measured(role=role, sent_s=sent, wanted_tokens=20, ended_s=0.2, error=error)
+def failed(role: str = "question", *, sent: float = 0.0, error: str = "The server answered 503.") -> MeasuredRequest:
+    return MeasuredRequest(role=role, sent_s=sent, wanted_tokens=20, ended_s=0.2, error=error)
 
 
-def in_one_piece(sent: float = 0.0) -> Measured:
-    return Measured(
+def in_one_piece(sent: float = 0.0) -> MeasuredRequest:
+    return MeasuredRequest(
         role="question",
         sent_s=sent,
         prompt_tokens=100,
@@ -67,7 +67,9 @@ def bench(
     )
 
 
-def target(name: str, requests: list[Measured], notes: list[str] | None = None, model: str = "small") -> TargetRun:
+def target(
+    name: str, requests: list[MeasuredRequest], notes: list[str] | None = None, model: str = "small"
+) -> TargetRun:
     url = "http://127.0.0.1:8000"
     return TargetRun(target=name, url=url, api="openai", model=model, requests=requests, notes=notes or [])
 
@@ -87,7 +89,7 @@ def interference(rounds: int = 3) -> BenchRun:
     )
 
 
-def _interference_round(noise: random.Random, number: int, stall: float | None) -> list[Measured]:
+def _interference_round(noise: random.Random, number: int, stall: float | None) -> list[MeasuredRequest]:
     begin = number * 60.0
     gaps = [0.05 * noise.lognormvariate(0, 0.2) for _ in range(300)]
     if stall:
@@ -110,7 +112,7 @@ def _interference_round(noise: random.Random, number: int, stall: float | None) 
 def crowd(people: int = 12) -> BenchRun:
     noise = random.Random(3)
 
-    def requests(pace: float) -> list[Measured]:
+    def requests(pace: float) -> list[MeasuredRequest]:
         made = [
             request(
                 f"person {n}",
@@ -132,7 +134,7 @@ def cache(rounds: int = 2) -> BenchRun:
     noise = random.Random(4)
     shares = {"cold": 1.0, "again": 0.05, "other": 0.35, "in turns": 0.06, "after pause": 0.06}
 
-    def requests(forgets: bool) -> list[Measured]:
+    def requests(forgets: bool) -> list[MeasuredRequest]:
         return [
             request(
                 role,

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from rich.console import Console
 from typer.testing import CliRunner
 
-from legato.cli.api_client import Cache, CacheTier, CacheTiers, RememberedPrompt
+from legato.cli.api_client import CacheContents, CacheTier, CacheTiers, RememberedPrompt
 from legato.cli.cache import cache_app, cache_table, totals
 from legato.core.cache import CacheEntry
 from legato.errors import LegatoError
@@ -65,9 +65,9 @@ def refusal(*arguments: str) -> str:
     return sentence
 
 
-def a_cache(**changes: Any) -> Cache:
+def a_cache(**changes: Any) -> CacheContents:
     entry = RememberedPrompt(LONG_ID, "", 4812, 113_200_000, 1234, 3700.0, ["disk", "memory"], pinned=True)
-    cache = Cache(
+    cache = CacheContents(
         "server",
         CacheTiers(
             live=CacheTier(1, 50),
@@ -79,7 +79,7 @@ def a_cache(**changes: Any) -> Cache:
     return msgspec.structs.replace(cache, **changes)
 
 
-def rows(cache: Cache, width: int = 200) -> list[str]:
+def rows(cache: CacheContents, width: int = 200) -> list[str]:
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as capture:
         console.print(cache_table(cache, width=width))

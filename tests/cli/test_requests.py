@@ -23,7 +23,7 @@ from click.testing import Result
 from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
-from legato.cli.api_client import Explained, Listing, Status, Utilisation, readable_json
+from legato.cli.api_client import Explained, Listing, MachineUse, Status, readable_json
 from legato.cli.background_server import server_address
 from legato.cli.explain import bar, chunks_summary, explain_command, explanation
 from legato.cli.plain_text import plain
@@ -103,7 +103,7 @@ STATUS = Status(
     kv_cells=8192,
     decode_tokens_per_second=31.0,
     prefill_tokens_per_second=815.0,
-    utilisation=Utilisation(cpu_percent=87.4, memory_percent=40.0),
+    utilisation=MachineUse(cpu_percent=87.4, memory_percent=40.0),
 )
 
 

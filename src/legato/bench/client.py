@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -13,20 +12,12 @@ import msgspec
 
 from legato.bench.ollama import Ollama
 from legato.bench.openai import OpenAi
-from legato.bench.reading import Dialect, Reading, Request, Sampling, WrongAnswerError, sentence_of
-from legato.bench.results import Measured
+from legato.bench.reading import Message, Reading, Sampling, WrongAnswerError, sentence_of, user
+from legato.bench.results import MeasuredRequest
 from legato.bench.target import Target
 
 LAST_BYTES_S = 1.0
 """How long a connection may stay open behind a complete answer; a longer wait tells nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of a request."""
-
-    measured: Measured
-    text: str
 
 
 def http_client() -> httpx.AsyncClient:
@@ -40,23 +31,19 @@ def http_client() -> httpx.AsyncClient:
 
 
 class Client:
-    """Measures requests to one target.
+    """Measures requests to one target, over connections that watch no time themselves.
 
-    Args:
-        target: Whom to ask.
-        http: Connections; without time limits, which are watched here.
-        sampling: What is the same for all requests.
-        timeout_s: Silence after which a request counts as hung; comments that keep a connection alive are silence.
+    A request counts as hung after `timeout_s` of silence; comments that keep a connection alive are silence.
     """
 
     def __init__(self, target: Target, http: httpx.AsyncClient, sampling: Sampling, timeout_s: float = 120.0) -> None:
         self.sampling = sampling
-        self.requests: list[Measured] = []
+        self.requests: list[MeasuredRequest] = []
         """All that were sent, in that order; they fill up as the answers come."""
         self._target = target
         self._http = http
         self._timeout_s = timeout_s
-        self._dialect: Dialect = OpenAi() if target.api == "openai" else Ollama()
+        self._dialect = OpenAi() if target.api == "openai" else Ollama()
         self._began = perf_counter()
 
     def start(self) -> None:
@@ -64,22 +51,25 @@ class Client:
         self.requests = []
         self._began = perf_counter()
 
-    async def ask(self, request: Request) -> Answer:
-        """Send a request and read its answer to the end. Never raises for what a server does.
+    async def ask(
+        self, messages: str | list[Message], wanted_tokens: int, *, started: asyncio.Event | None = None, **about: Any
+    ) -> Reading:
+        """Send a conversation, or a single message of the user, and read its answer to the end.
 
-        Cancelled, it hangs up, which the measurement says.
+        Never raises for what a server does. Cancelled, it hangs up, which the measurement says.
+
+        Args:
+            messages: What to send.
+            wanted_tokens: Length of the answer.
+            started: To set at the first text of the answer.
+            about: The request's role, round and depth, as in `MeasuredRequest`.
         """
-        body = msgspec.json.encode(self._dialect.body(self._target, request, self.sampling))
+        conversation = [user(messages)] if isinstance(messages, str) else messages
+        body = msgspec.json.encode(self._dialect.body(self._target, conversation, wanted_tokens, self.sampling))
         sent = perf_counter()
-        measured = Measured(
-            role=request.role,
-            round=request.round,
-            depth=request.depth,
-            wanted_tokens=request.wanted_tokens,
-            sent_s=sent - self._began,
-        )
+        measured = MeasuredRequest(wanted_tokens=wanted_tokens, sent_s=sent - self._began, **about)
         self.requests.append(measured)
-        reading = Reading(measured, request.started)
+        reading = Reading(measured, started)
         try:
             await self._exchange(body, reading, sent)
         except asyncio.CancelledError:
@@ -96,8 +86,10 @@ class Client:
         else:
             if not reading.finished:
                 measured.error = "The stream ended before the answer did."
-        _judge(measured)
-        return Answer(measured, "".join(reading.text))
+        # An answer of several tokens in a single event was not streamed, whatever the server calls it.
+        if len(measured.event_s) == 1 and (measured.answer_tokens or 0) > 1 and not measured.error:
+            measured.streamed = False
+        return reading
 
     async def _exchange(self, body: bytes, reading: Reading, sent: float) -> None:
         headers = {"Content-Type": "application/json", **self._target.headers}
@@ -136,14 +128,7 @@ class Client:
             self._dialect.read_line(rest, reading, perf_counter() - sent)
 
 
-def _judge(measured: Measured) -> None:
-    """An answer of several tokens in a single event was not streamed, whatever the server calls it."""
-    if len(measured.event_s) == 1 and (measured.answer_tokens or 0) > 1 and not measured.error:
-        measured.streamed = False
-
-
 def _refusal(status: int, body: bytes) -> str:
-    reason = ""
     try:
         answer: Any = msgspec.json.decode(body)
         reason = sentence_of(answer["error"])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
 
-from legato.bench.results import BenchRun, Measured, TargetRun
+from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
 from legato.bench.statistics import (
     Interval,
     by_role,
-    median,
     percentile,
     prompt_rate,
     ratio_of_medians,
@@ -20,13 +21,13 @@ from legato.errors import LegatoError
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class RequestMeasure:
     """One figure of a request. Each request gives one value, so that the values are independent of each other."""
 
     name: str
     unit: str
     """ "s" or "tokens/s"."""
-    of: Callable[[Measured], float | None]
+    of: Callable[[MeasuredRequest], float | None]
     less_is_better: bool
 
 
@@ -36,7 +37,7 @@ class Row:
 
     target: str
     role: str
-    measure: Measure
+    measure: RequestMeasure
     before: float
     """Median over the requests of the first run, in the measure's unit."""
     after: float
@@ -65,13 +66,13 @@ class Comparison:
 
 
 MEASURES = (
-    Measure("Prefill rate", "tokens/s", prompt_rate, less_is_better=False),
-    Measure("TTFT", "s", lambda request: request.ttft_s, less_is_better=True),
-    Measure("ITL, median", "s", lambda request: _gap(request, 50), less_is_better=True),
-    Measure("ITL, p95", "s", lambda request: _gap(request, 95), less_is_better=True),
-    Measure("ITL, longest", "s", worst_gap_s, less_is_better=True),
-    Measure("Output rate", "tokens/s", lambda request: request.output_rate, less_is_better=False),
-    Measure("Total", "s", total_s, less_is_better=True),
+    RequestMeasure("Prefill rate", "tokens/s", prompt_rate, less_is_better=False),
+    RequestMeasure("TTFT", "s", lambda request: request.ttft_s, less_is_better=True),
+    RequestMeasure("ITL, median", "s", lambda request: percentile(request.gaps_s, 50), less_is_better=True),
+    RequestMeasure("ITL, p95", "s", lambda request: percentile(request.gaps_s, 95), less_is_better=True),
+    RequestMeasure("ITL, longest", "s", worst_gap_s, less_is_better=True),
+    RequestMeasure("Output rate", "tokens/s", lambda request: request.output_rate, less_is_better=False),
+    RequestMeasure("Total", "s", total_s, less_is_better=True),
 )
 """What is compared, in the order of a request's life."""
 
@@ -94,11 +95,8 @@ def compare(before: BenchRun, after: BenchRun) -> Comparison:
             f"The runs have no target in common ({_names(first)} in the first, {_names(second)} in the second): "
             "name the same server the same in both."
         )
-    for name in [*first, *(name for name in second if name not in first)]:
-        if name not in first or name not in second:
-            comparison.notes.append(f"{name} is only in the {'first' if name in first else 'second'} run.")
-        else:
-            _compare_target(first[name], second[name], comparison)
+    for name in _common(first, second, str, comparison.notes):
+        _compare_target(first[name], second[name], comparison)
     return comparison
 
 
@@ -107,23 +105,20 @@ def _compare_target(before: TargetRun, after: TargetRun, comparison: Comparison)
     if before.model != after.model:
         comparison.notes.append(f"{name} ran {before.model} in the first run and {after.model} in the second.")
     first, second = by_role(before.requests), by_role(after.requests)
-    for role in [*first, *(role for role in second if role not in first)]:
-        if role not in first or role not in second:
-            comparison.notes.append(f"{name}: `{role}` is only in the {'first' if role in first else 'second'} run.")
-            continue
+    for role in _common(first, second, lambda role: f"{name}: `{role}`", comparison.notes):
         errors = [sum(bool(request.error) for request in side) for side in (first[role], second[role])]
         if any(errors):
             comparison.notes.append(
                 f"{name}, {role}: {errors[0]} of {len(first[role])} requests failed in the first run, {errors[1]} of "
                 f"{len(second[role])} in the second; their times are left out."
             )
-        for measure in MEASURES:
-            row = _row(name, role, measure, first[role], second[role])
-            if row:
-                comparison.rows.append(row)
+        rows = (_row(name, role, measure, first[role], second[role]) for measure in MEASURES)
+        comparison.rows += filter(None, rows)
 
 
-def _row(target: str, role: str, measure: Measure, before: Sequence[Measured], after: Sequence[Measured]) -> Row | None:
+def _row(
+    target: str, role: str, measure: RequestMeasure, before: Sequence[MeasuredRequest], after: Sequence[MeasuredRequest]
+) -> Row | None:
     """None if a side has no value above 0."""
     first, second = (
         [value for request in side if not request.error and (value := measure.of(request)) is not None]
@@ -148,8 +143,15 @@ def _differences(before: BenchRun, after: BenchRun) -> list[str]:
     return notes
 
 
-def _gap(request: Measured, percent: float) -> float | None:
-    return percentile(request.gaps_s, percent) if request.gaps_s else None
+def _common(
+    first: Mapping[str, Any], second: Mapping[str, Any], called: Callable[[str], str], notes: list[str]
+) -> Iterator[str]:
+    """Names that are in both; each of the others gets a note, in which it is `called` so."""
+    for name in dict.fromkeys([*first, *second]):
+        if name in first and name in second:
+            yield name
+        else:
+            notes.append(f"{called(name)} is only in the {'first' if name in first else 'second'} run.")
 
 
 def _names(runs: dict[str, TargetRun]) -> str:

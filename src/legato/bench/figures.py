@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import median
 
 from legato.bench.plots import NARROW, SERIES, WIDE, Axis, Chart, Lane, Lanes, Size, axis, clipped, timeline
-from legato.bench.results import BenchRun, Measured, TargetRun
+from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
 from legato.bench.statistics import (
     ServiceTarget,
     by_round,
     end_s,
-    goodput,
-    median,
-    meets,
     people,
+    reading_of_document,
     role_group,
     span_s,
     worst_gap_s,
@@ -47,10 +46,18 @@ class Figure:
     says: str
     """One sentence: what it shows."""
     keys: list[Key]
-    wide: str
-    """SVG for wide screens."""
-    narrow: str
-    """SVG for phones."""
+    draw: Callable[[Size, str], str]
+    """Draws it as SVG of a size, with a name for those who can't see it."""
+
+    @property
+    def wide(self) -> str:
+        """SVG for wide screens."""
+        return self.draw(WIDE, f"{self.title}. {self.says}")
+
+    @property
+    def narrow(self) -> str:
+        """SVG for phones."""
+        return self.draw(NARROW, f"{self.title}. {self.says}")
 
 
 def figures(run: BenchRun) -> list[Figure]:
@@ -95,7 +102,7 @@ def _gaps(run: BenchRun) -> Figure | None:
     says = (
         f"How evenly {whose} came: the further left a curve rises, the shorter the gaps; a dot marks the longest gap."
     )
-    return _both("Gaps between tokens (ITL)", says, keys, x, y, draw)
+    return _chart("Gaps between tokens (ITL)", says, keys, x, y, draw)
 
 
 def _chat_gaps(run: BenchRun, target: TargetRun) -> list[float]:
@@ -116,35 +123,44 @@ def _cumulative(gaps: Sequence[float]) -> list[tuple[float, float]]:
     return [(gaps[index], (index + 1) / count) for index in indices]
 
 
+def _first_tokens(run: BenchRun) -> list[tuple[int, MeasuredRequest, float]]:
+    """Every answer that began: which target's it is, the request, and its TTFT, seconds."""
+    return [
+        (index, request, request.ttft_s)
+        for index, target in enumerate(run.runs)
+        for request in target.requests
+        if not request.error and request.ttft_s is not None
+    ]
+
+
+def _target_keys(run: BenchRun, indices: Iterable[int]) -> list[Key]:
+    return [Key(series(index), run.runs[index].target) for index in sorted(set(indices))]
+
+
 def _ttft(run: BenchRun) -> Figure | None:
     points = [
-        [
-            (float(tokens), request.ttft_s, request)
-            for request in one.requests
-            if not request.error and request.ttft_s is not None and (tokens := request.prompt_tokens or request.depth)
-        ]
-        for one in run.runs
+        (index, request, float(tokens), ttft)
+        for index, request, ttft in _first_tokens(run)
+        if (tokens := request.prompt_tokens or request.depth)
     ]
-    every = [point for some in points for point in some]
-    if not every:
+    if not points:
         return None
-    x = axis("prompt length, tokens", [tokens for tokens, _, _ in every], lambda value: f"{value:,.0f}")
-    y = axis("time to first token (TTFT)", [ttft for _, ttft, _ in every], limit)
+    x = axis("prompt length, tokens", [tokens for _, _, tokens, _ in points], lambda value: f"{value:,.0f}")
+    y = axis("time to first token (TTFT)", [ttft for *_, ttft in points], limit)
 
     def draw(chart: Chart) -> None:
-        for index, some in enumerate(points):
-            for tokens, ttft, request in some:
-                title = _hint(run.runs[index], request.role, f"{tokens:,.0f} tokens, {duration(ttft)}")
-                chart.dot(tokens, ttft, index, hollow=_mostly_cached(request), title=title)
+        for index, request, tokens, ttft in points:
+            title = _hint(run.runs[index], request.role, f"{tokens:,.0f} tokens, {duration(ttft)}")
+            chart.dot(tokens, ttft, index, hollow=_mostly_cached(request), title=title)
 
-    keys = [Key(series(index), one.target) for index, one in enumerate(run.runs) if points[index]]
-    if any(_mostly_cached(request) for _, _, request in every):
+    keys = _target_keys(run, (index for index, *_ in points))
+    if any(_mostly_cached(request) for _, request, *_ in points):
         keys.append(Key("hollow-key", "more than half of the prompt was cached"))
     says = "How long each request waited for its first token, by the length of its prompt; lower is better."
-    return _both("Time to first token by prompt length", says, keys, x, y, draw)
+    return _chart("Time to first token by prompt length", says, keys, x, y, draw)
 
 
-def _mostly_cached(request: Measured) -> bool:
+def _mostly_cached(request: MeasuredRequest) -> bool:
     return (request.cached_tokens or 0) * 2 > (request.prompt_tokens or 0)
 
 
@@ -155,8 +171,8 @@ def _goodput(run: BenchRun) -> Figure | None:
     if not worst:
         return None
     x = axis("gap target that every gap has to meet", [min(worst), max(worst), target.gap_s], limit, log=True)
-    curves = [_goodput_curve(requests, target.ttft_s, x) for requests in each]
-    y = axis("goodput, requests/s", [level for curve in curves for _, level in curve], _plain, log=False)
+    curves = [_goodput_curve(requests, replace(target, gap_s=math.inf), x) for requests in each]
+    y = axis("goodput, requests/s", [level for curve in curves for _, level in curve], "{:g}".format, log=False)
 
     def draw(chart: Chart) -> None:
         chart.upright(target.gap_s, f"target {limit(target.gap_s)}")
@@ -164,37 +180,32 @@ def _goodput(run: BenchRun) -> Figure | None:
             chart.steps(curve, index)
 
     keys = [
-        Key(series(index), f"{one.target}: {figure(goodput(requests, target.ttft_s, target.gap_s))}/s at the target")
+        Key(series(index), f"{one.target}: {figure(target.goodput(requests))}/s at the target")
         for index, (one, requests) in enumerate(zip(run.runs, each, strict=True))
     ]
     says = (
         f"Requests per second that began within {limit(target.ttft_s)} and kept every gap within the target, "
         "from a strict target on the left to a loose one on the right; higher is better."
     )
-    return _both("Goodput by gap target", says, keys, x, y, draw)
+    return _chart("Goodput by gap target", says, keys, x, y, draw)
 
 
-def _goodput_curve(requests: Sequence[Measured], ttft_s: float, x: Axis) -> list[tuple[float, float]]:
+def _goodput_curve(requests: Sequence[MeasuredRequest], any_gap: ServiceTarget, x: Axis) -> list[tuple[float, float]]:
     """Goodput from the strictest target to the loosest; it rises where a request's longest gap begins to be allowed."""
     span = span_s(requests)
     if span <= 0:
         return [(x.low, 0.0), (x.high, 0.0)]
-    needed = sorted(worst_gap_s(request) or 0.0 for request in requests if meets(request, ttft_s, math.inf))
+    needed = sorted(worst_gap_s(request) or 0.0 for request in requests if any_gap.met_by(request))
     rises = [(max(gap, x.low), number / span) for number, gap in enumerate(needed, 1)]
     return [(x.low, 0.0), *rises, (x.high, len(needed) / span)]
 
 
 def _ttft_by_role(run: BenchRun) -> Figure | None:
     """For requests whose prompts are alike, but not what a server already knows of them."""
-    points = [
-        (index, request.role, request.ttft_s)
-        for index, one in enumerate(run.runs)
-        for request in one.requests
-        if not request.error and request.ttft_s is not None
-    ]
+    points = _first_tokens(run)
     if not points:
         return None
-    roles = list(dict.fromkeys(role for _, role, _ in points))
+    roles = list(dict.fromkeys(request.role for _, request, _ in points))
     # The first role at the top, each target a little lower than the one before.
     rows = {role: len(roles) - number for number, role in enumerate(roles)}
     names = {float(row): clipped(printable(role), 80) for role, row in rows.items()}
@@ -202,71 +213,59 @@ def _ttft_by_role(run: BenchRun) -> Figure | None:
     y = Axis("", 0.4, len(roles) + 0.6, text=lambda row: names[row], fixed=tuple(names))
 
     def draw(chart: Chart) -> None:
-        for index, role, ttft in points:
+        for index, request, ttft in points:
             below = 0.5 * ((index + 0.5) / len(run.runs) - 0.5)
-            chart.dot(ttft, rows[role] - below, index, title=_hint(run.runs[index], role, duration(ttft)))
+            title = _hint(run.runs[index], request.role, duration(ttft))
+            chart.dot(ttft, rows[request.role] - below, index, title=title)
 
-    keys = [Key(series(index), run.runs[index].target) for index in sorted({index for index, _, _ in points})]
+    keys = _target_keys(run, (index for index, *_ in points))
     says = (
         "How long requests waited for their first token: when their text was new (cold), at once again, in turns with "
         "somebody else's (other), and after a pause; further left is better."
     )
-    return _both("Time to first token by what was read before", says, keys, x, y, draw, left=92)
+    return _chart("Time to first token by what was read before", says, keys, x, y, draw, left=92)
 
 
 def _timeline(run: BenchRun) -> Figure | None:
     target = ServiceTarget.of(run.options)
-    chosen = [_typical_round(one) for one in run.runs]
-    groups = [
-        _lanes(one, requests, target.gap_s) for one, requests in zip(run.runs, chosen, strict=True) if one.requests
-    ]
-    ends = [lane.end for group in groups for lane in group.lanes]
-    if not ends:
+    groups = [_lanes(one, _typical_round(one), target.gap_s) for one in run.runs if one.requests]
+    lanes = [lane for group in groups for lane in group.lanes]
+    if not lanes:
         return None
-    high = max(*ends, 0.1)
-    x = Axis("time since the first request", 0.0, high, text=limit)
-    told = any(lane.reading is not None for group in groups for lane in group.lanes)
+    x = Axis("time since the first request", 0.0, max(0.1, *(lane.end for lane in lanes)), text=limit)
+    told = any(lane.reading is not None for lane in lanes)
     keys = [
-        *([Key("waiting", "waiting")] if told else []),
-        Key("reading", "reading its prompt" if told else "waiting or reading its prompt"),
-        Key("tokens-key", "writing, a tick for each piece of text"),
+        (told, Key("waiting", "waiting")),
+        (True, Key("reading", "reading its prompt" if told else "waiting or reading its prompt")),
+        (True, Key("tokens-key", "writing, a tick for each piece of text")),
+        (any(lane.stall for lane in lanes), Key("stall", "stall: the chat's longest gap")),
+        (True, Key("band", "the document is being read")),
+        (any(lane.failed for lane in lanes), Key("failed-key", "failed")),
     ]
-    if any(lane.stall for group in groups for lane in group.lanes):
-        keys.append(Key("stall", "stall: the chat's longest gap"))
-    keys.append(Key("band", "the document is being read"))
-    if any(lane.failed for group in groups for lane in group.lanes):
-        keys.append(Key("failed-key", "failed"))
-    title = "What everyone saw"
     says = (
         "A chat is being answered when another client sends a long document: a hole in the chat's row of ticks is the "
         "time for which its reader saw nothing new."
     )
     if any(len(by_round(one.requests)) > 1 for one in run.runs):
         says += " Of each target's rounds, this is the one in the middle by the chat's longest gap."
-    wide, narrow = (timeline(size, groups, x, f"{title}. {says}") for size in (WIDE, NARROW))
-    return Figure(title, says, keys, wide, narrow)
+    seen = [key for is_seen, key in keys if is_seen]
+    return Figure("What everyone saw", says, seen, lambda size, name: timeline(size, groups, x, name))
 
 
-def _typical_round(run: TargetRun) -> list[Measured]:
+def _typical_round(run: TargetRun) -> list[MeasuredRequest]:
     """The round in the middle by the chat's longest gap: neither the best nor the worst stands for the target."""
-    rounds = list(by_round(run.requests).values())
-    if not rounds:
-        return []
-    ranked = sorted(rounds, key=_worst_of_chats)
+    ranked = sorted(by_round(run.requests).values(), key=_worst_of_chats)
     return ranked[(len(ranked) - 1) // 2]
 
 
-def _worst_of_chats(requests: Sequence[Measured]) -> float:
+def _worst_of_chats(requests: Sequence[MeasuredRequest]) -> float:
     return max((worst_gap_s(request) or 0.0 for request in requests if role_group(request.role) == "chat"), default=0.0)
 
 
-def _lanes(run: TargetRun, requests: Sequence[Measured], gap_s: float) -> Lanes:
+def _lanes(run: TargetRun, requests: Sequence[MeasuredRequest], gap_s: float) -> Lanes:
     origin = min(request.sent_s for request in requests)
-    document = next((request for request in requests if request.role == "document"), None)
-    band = None
-    if document:
-        read = document.sent_s + document.ttft_s if document.ttft_s is not None else end_s(document)
-        band = (document.sent_s - origin, read - origin)
+    reading = reading_of_document(requests)
+    band = reading and (reading[0] - origin, reading[1] - origin)
     count = len(by_round(run.requests))
     title = run.target + (f", round {requests[0].round + 1} of {count}" if count > 1 else "")
     if len(requests) > _MOST_LANES:
@@ -274,7 +273,7 @@ def _lanes(run: TargetRun, requests: Sequence[Measured], gap_s: float) -> Lanes:
     return Lanes(printable(title), [_lane(request, origin, gap_s) for request in requests[:_MOST_LANES]], band)
 
 
-def _lane(request: Measured, origin: float, gap_s: float) -> Lane:
+def _lane(request: MeasuredRequest, origin: float, gap_s: float) -> Lane:
     sent = request.sent_s - origin
     events = [sent + offset for offset in request.event_s]
     stall = _stall(events, gap_s) if role_group(request.role) == "chat" else None
@@ -300,7 +299,7 @@ def _stall(events: Sequence[float], gap_s: float) -> tuple[float, float] | None:
     return (begin, end) if end - begin > max(gap_s, _STALL_TIMES_MEDIAN * usual) else None
 
 
-def _waited_s(request: Measured) -> float | None:
+def _waited_s(request: MeasuredRequest) -> float | None:
     """Waiting before reading began, if the server tells: `load_ms` and `queue_ms`."""
     timings = request.timings or {}
     told = [timings.get(name) for name in ("load_ms", "queue_ms")]
@@ -308,28 +307,18 @@ def _waited_s(request: Measured) -> float | None:
     return sum(parts) / 1000 if parts else None
 
 
-def _both(
-    title: str,
-    says: str,
-    keys: list[Key],
-    x: Axis,
-    y: Axis,
-    draw: Callable[[Chart], None],
-    left: float | None = None,
+def _chart(
+    title: str, says: str, keys: list[Key], x: Axis, y: Axis, draw: Callable[[Chart], None], left: float | None = None
 ) -> Figure:
-    """Drawn once for wide and once for narrow screens; `left` is the room for the vertical axis if it isn't usual."""
+    """A plot with two axes; `left` is the room for the vertical one if it isn't usual, px."""
 
-    def svg(size: Size) -> str:
+    def svg(size: Size, name: str) -> str:
         chart = Chart(size if left is None else replace(size, left=left), x, y)
         draw(chart)
-        return chart.render(f"{title}. {says}")
+        return chart.render(name)
 
-    return Figure(title, says, keys, svg(WIDE), svg(NARROW))
+    return Figure(title, says, keys, svg)
 
 
 def _hint(target: TargetRun, role: str, text: str) -> str:
     return printable(f"{target.target}, {role}: {text}")
-
-
-def _plain(value: float) -> str:
-    return f"{value:g}"

@@ -14,16 +14,18 @@ def describe() -> str:
     threads = psutil.cpu_count()
     memory_gib = psutil.virtual_memory().total / 2**30
     counts = f"{threads} cores" if cores in (None, threads) else f"{cores} cores, {threads} threads"
-    return f"{_cpu_name()}, {counts}, {memory_gib:.0f} GiB, {platform.system()} {platform.release()}"
+    return f"{cpu_name()}, {counts}, {memory_gib:.0f} GiB, {platform.system()} {platform.release()}"
 
 
-def _cpu_name() -> str:
-    """As the system calls it; at least its architecture."""
+def cpuinfo() -> dict[str, str]:
+    """The first CPU's entry of Linux's /proc/cpuinfo; empty elsewhere."""
     try:
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name" and value.strip():
-                return value.strip()
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").partition("\n\n")[0].splitlines()
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def cpu_name() -> str:
+    """As the system calls it; at least its architecture."""
+    return cpuinfo().get("model name") or platform.processor() or platform.machine()

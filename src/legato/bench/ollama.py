@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from legato.bench.reading import Reading, Request, Sampling, WrongAnswerError, sentence_of
+from legato.bench.reading import MayFail, Message, Reading, Sampling, decoded
 from legato.bench.target import Target
 
 _DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
@@ -17,7 +17,7 @@ class _Message(msgspec.Struct):
     thinking: str | None = None
 
 
-class _Line(msgspec.Struct):
+class _Line(MayFail):
     """A piece of an answer, or its end."""
 
     message: _Message | None = None
@@ -29,7 +29,6 @@ class _Line(msgspec.Struct):
     load_duration: int | None = None
     prompt_eval_duration: int | None = None
     eval_duration: int | None = None
-    error: Any = None
 
 
 class Ollama:
@@ -40,7 +39,7 @@ class Ollama:
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Line)
 
-    def body(self, target: Target, request: Request, sampling: Sampling) -> dict[str, Any]:
+    def body(self, target: Target, messages: list[Message], wanted_tokens: int, sampling: Sampling) -> dict[str, Any]:
         """The request's body.
 
         The context length is the same in all requests of a run, since Ollama loads the model anew when it changes;
@@ -48,10 +47,10 @@ class Ollama:
         """
         return {
             "model": target.model,
-            "messages": request.messages,
+            "messages": messages,
             "stream": True,
             "options": {
-                "num_predict": request.wanted_tokens,
+                "num_predict": wanted_tokens,
                 "num_ctx": sampling.context_tokens,
                 "temperature": 0,
                 "seed": sampling.seed,
@@ -63,15 +62,14 @@ class Ollama:
         return True
 
     def read_line(self, line: bytes, reading: Reading, at_s: float) -> None:
-        """Take one line."""
+        """Take one line.
+
+        Raises:
+            WrongAnswerError: It reports an error, or is not of this API.
+        """
         if not line.strip():
             return
-        try:
-            event = self._decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise WrongAnswerError(f"The server sent something that is not of Ollama's API: {error}.") from error
-        if event.error:
-            raise WrongAnswerError(f"The server reported an error: {sentence_of(event.error)}")
+        event = decoded(self._decoder, line, "Ollama")
         if event.message is not None:
             reading.take((event.message.thinking or "") + (event.message.content or ""), at_s)
         if event.done:

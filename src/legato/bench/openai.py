@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from legato.bench.reading import Reading, Request, Sampling, WrongAnswerError, sentence_of
-from legato.bench.results import Measured
+from legato.bench.reading import MayFail, Message, Reading, Sampling, WrongAnswerError, decoded
+from legato.bench.results import MeasuredRequest
 from legato.bench.target import Target
 
 
@@ -33,13 +33,12 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _Details | None = None
 
 
-class _Event(msgspec.Struct):
+class _Event(MayFail):
     """A chunk of a stream, or a whole answer. What is not needed is not decoded: this runs once a token."""
 
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     timings: dict[str, Any] | None = None
-    error: Any = None
 
 
 class OpenAi:
@@ -50,12 +49,12 @@ class OpenAi:
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Event)
 
-    def body(self, target: Target, request: Request, sampling: Sampling) -> dict[str, Any]:
+    def body(self, target: Target, messages: list[Message], wanted_tokens: int, sampling: Sampling) -> dict[str, Any]:
         """The request's body; temperature 0, so that answers are the same each time."""
         body: dict[str, Any] = {
             "model": target.model,
-            "messages": request.messages,
-            "max_tokens": request.wanted_tokens,
+            "messages": messages,
+            "max_tokens": wanted_tokens,
             "temperature": 0,
             "seed": sampling.seed,
             "stream": True,
@@ -70,14 +69,18 @@ class OpenAi:
         return content_type.startswith("text/event-stream")
 
     def read_line(self, line: bytes, reading: Reading, at_s: float) -> None:
-        """Take one line; comments and other fields than `data` say nothing here."""
+        """Take one line; comments and other fields than `data` say nothing here.
+
+        Raises:
+            WrongAnswerError: It reports an error, or is not of this API; so it is with a whole answer.
+        """
         if not line.startswith(b"data:"):
             return
         data = line[5:].strip()
         if data == b"[DONE]":
             reading.finish(at_s)
             return
-        event = self._decode(data)
+        event = decoded(self._decoder, data, "OpenAI")
         for choice in event.choices or ():
             if choice.delta is not None:
                 reading.take(_text(choice.delta), at_s)
@@ -87,7 +90,7 @@ class OpenAi:
 
     def read_whole(self, body: bytes, reading: Reading, at_s: float) -> None:
         """Take an answer that came in one piece although a stream was asked for."""
-        event = self._decode(body)
+        event = decoded(self._decoder, body, "OpenAI")
         if not event.choices:
             raise WrongAnswerError("The server's answer has no choices in it.")
         reading.measured.streamed = False
@@ -97,22 +100,13 @@ class OpenAi:
         _note_counts(event, reading.measured)
         reading.finish(at_s)
 
-    def _decode(self, data: bytes) -> _Event:
-        try:
-            event = self._decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise WrongAnswerError(f"The server sent something that is not of OpenAI's API: {error}.") from error
-        if event.error:
-            raise WrongAnswerError(f"The server reported an error: {sentence_of(event.error)}")
-        return event
-
 
 def _text(delta: _Delta) -> str:
     """Thoughts count like the answer: a reader sees them come."""
     return (delta.reasoning_content or delta.reasoning or "") + (delta.content or "")
 
 
-def _note_counts(event: _Event, measured: Measured) -> None:
+def _note_counts(event: _Event, measured: MeasuredRequest) -> None:
     if event.usage is not None:
         measured.prompt_tokens = event.usage.prompt_tokens
         measured.answer_tokens = event.usage.completion_tokens

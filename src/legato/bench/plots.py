@@ -15,6 +15,8 @@ _MOST_LINEAR = 30.0
 """Spread of values above which a plot needs a logarithmic axis."""
 _SMALLEST = 1e-4
 """The smallest value that a logarithmic axis shows."""
+_ROUND = [float(f"{factor}e{power}") for power in range(-12, 13) for factor in (1, 2, 5)]
+"""Values that an axis begins, ends and goes on with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +66,33 @@ class Axis:
         """Round values on the scale, `most` or fewer."""
         if self.fixed:
             return list(self.fixed)
-        for candidates in _log_ticks(self.low, self.high) if self.log else _linear_ticks(self.low, self.high):
-            if len(candidates) <= most:
-                return candidates
-        return [self.low, self.high]
+        choices = self._log_ticks() if self.log else self._linear_ticks()
+        return next((ticks for ticks in choices if len(ticks) <= most), [self.low, self.high])
+
+    def _linear_ticks(self) -> Iterable[list[float]]:
+        """Ever fewer ticks, a round step apart."""
+        for step in _ROUND:
+            if step * 100 > self.high - self.low:
+                first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+                yield [round(i * step, 12) for i in range(first, last + 1)]
+
+    def _log_ticks(self) -> Iterable[list[float]]:
+        """Ever fewer ticks: 1, 2, 5 of each decade, then whole decades, then every second one and so on."""
+        for every in (1, 3, 6, 9, 15):
+            yield [value for value in _ROUND[::every] if self.low * 0.999 <= value <= self.high * 1.001]
 
 
 def axis(label: str, values: Sequence[float], text: Callable[[float], str], *, log: bool | None = None) -> Axis:
-    """A scale that has room for all values, from 0 if it is linear; logarithmic by itself if they are far apart.
+    """A scale that has room for all values, from 0 if it is linear.
 
-    Args:
-        label: With its unit.
-        values: At least one.
-        text: How a tick is written.
-        log: None to let the values decide.
+    It is logarithmic by itself, if `log` is None, where they are far apart.
     """
     positive = [max(value, _SMALLEST) for value in values if value > 0] or [1.0]
     if log is None:
         log = max(positive) / min(positive) > _MOST_LINEAR
     if log:
-        low, high = _round_down(min(positive)), _round_up(max(positive))
+        low = max(value for value in _ROUND if value <= min(positive) * 1.000001)
+        high = min(value for value in _ROUND if value >= max(positive) * 0.999999)
         return Axis(label, low, high if high > low else low * 10, log=True, text=text)
     return Axis(label, 0.0, max(positive) * 1.05, text=text)
 
@@ -178,11 +187,7 @@ class Lanes:
 def timeline(size: Size, groups: Sequence[Lanes], x: Axis, name: str) -> str:
     """All targets' lanes under one time axis: bars for waiting and reading, a tick for each event.
 
-    Args:
-        size: Only its widths count; the height follows from the lanes.
-        groups: One for each target.
-        x: Time.
-        name: For those who can't see the drawing.
+    Of the size only the widths count, as the height follows from the lanes. The name is for those who can't see it.
     """
     left, right = (8.0 if size.narrow else 92.0), size.width - size.right
 
@@ -287,31 +292,3 @@ def _svg(width: float, height: float, name: str, parts: Iterable[str]) -> str:
         f'<svg class="{"wide" if width > NARROW.width else "narrow"}" viewBox="0 0 {width:g} {height:g}" role="img" '
         f'aria-label="{escape(name)}">' + "".join(parts) + "</svg>"
     )
-
-
-def _linear_ticks(low: float, high: float) -> Iterable[list[float]]:
-    """Ever fewer ticks: steps of 1, 2, 5 times a power of ten."""
-    exponent = math.floor(math.log10((high - low) / 20))
-    for power in range(exponent, exponent + 4):
-        for factor in (1, 2, 5):
-            step = factor * 10.0**power
-            first = math.ceil(low / step - 1e-9)
-            yield [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def _log_ticks(low: float, high: float) -> Iterable[list[float]]:
-    """Ever fewer ticks: 1, 2, 5 of each decade, then whole decades, then every second one and so on."""
-    powers = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
-    for factors, every in (((1, 2, 5), 1), ((1,), 1), ((1,), 2), ((1,), 3), ((1,), 5)):
-        values = (factor * 10.0**power for power in powers[::every] for factor in factors)
-        yield [value for value in values if low * 0.999 <= value <= high * 1.001]
-
-
-def _round_down(value: float) -> float:
-    power = 10.0 ** math.floor(math.log10(value) + 1e-9)
-    return max(factor * power for factor in (1, 2, 5) if factor * power <= value * 1.000001)
-
-
-def _round_up(value: float) -> float:
-    power = 10.0 ** math.floor(math.log10(value) + 1e-9)
-    return min(factor * power for factor in (1, 2, 5, 10) if factor * power >= value * 0.999999)

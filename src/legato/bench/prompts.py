@@ -49,11 +49,8 @@ def calibrate(few_words: int, few_tokens: int, many_words: int, many_tokens: int
 class Prompts:
     """Makes text by key: the same key gives the same text again, another key another text from its first word on.
 
-    Args:
-        seed: The same seed gives the same words.
-        stamp: Of this run. It changes first words only, so that a server that remembers an earlier run can't answer
-            this one from its cache.
-        calibration: Of the target.
+    The same seed gives the same words. The stamp of this run changes first words only, so that a server that remembers
+    an earlier run can't answer this one from its cache.
     """
 
     def __init__(self, seed: int, stamp: str, calibration: Calibration | None = None) -> None:

@@ -1,31 +1,16 @@
-"""An answer while it is being read, and what the two APIs have in common."""
+"""Messages, and an answer while it is being read: what the dialects of the two APIs have in common."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from legato.bench.results import Measured
-from legato.bench.target import Target
+import msgspec
+
+from legato.bench.results import MeasuredRequest
 
 Message = dict[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One request of a scenario."""
-
-    role: str
-    """Its part in the scenario."""
-    messages: list[Message]
-    wanted_tokens: int
-    """Length of the answer."""
-    round: int = 0
-    depth: int = 0
-    """Prompt length aimed at, tokens; 0 where it does not matter."""
-    started: asyncio.Event | None = None
-    """To set at the first text of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,32 +23,28 @@ class Sampling:
     context_tokens: int
     """Longest prompt and answer together, where the API lets the client choose."""
 
-    def without_ignore_eos(self) -> Sampling:
-        """The same for a server that refuses this parameter."""
-        return replace(self, ignore_eos=False)
-
 
 @dataclass(slots=True)
 class Reading:
     """The answer so far."""
 
-    measured: Measured
+    measured: MeasuredRequest
     started: asyncio.Event | None = None
     """To set at the first text."""
-    text: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
     finished: bool = False
     """The server said that this was all."""
 
-    def take(self, text: str | None, at_s: float) -> None:
-        """Note the arrival of a piece of text, if there is any in it.
+    @property
+    def text(self) -> str:
+        """All that came."""
+        return "".join(self.pieces)
 
-        Args:
-            text: The piece.
-            at_s: When it came, seconds from sending.
-        """
+    def take(self, text: str | None, at_s: float) -> None:
+        """Note that a piece came, seconds from sending, if there is any text in it."""
         if text:
             self.measured.event_s.append(at_s)
-            self.text.append(text)
+            self.pieces.append(text)
             if self.started is not None:
                 self.started.set()
 
@@ -73,42 +54,45 @@ class Reading:
         self.measured.ended_s = at_s
 
 
+class MayFail(msgspec.Struct):
+    """An event that may report an error instead of what it is for."""
+
+    error: Any = None
+
+
+Event = TypeVar("Event", bound=MayFail)
+
+
 class WrongAnswerError(Exception):
     """What the server sent is an error, or no answer at all; the text is a sentence."""
 
 
-class Dialect(Protocol):
-    """One API."""
+def user(text: str) -> Message:
+    """A message of the user."""
+    return {"role": "user", "content": text}
 
-    path: str
-    """Of its chats."""
 
-    def body(self, target: Target, request: Request, sampling: Sampling) -> dict[str, Any]:
-        """The request's body; it asks for a stream."""
-        ...
-
-    def is_stream(self, content_type: str) -> bool:
-        """Whether a body of this type is read line by line."""
-        ...
-
-    def read_line(self, line: bytes, reading: Reading, at_s: float) -> None:
-        """Take one line of a stream.
-
-        Raises:
-            WrongAnswerError: It reports an error, or is not of this API.
-        """
-        ...
-
-    def read_whole(self, body: bytes, reading: Reading, at_s: float) -> None:
-        """Take an answer that came in one piece.
-
-        Raises:
-            WrongAnswerError: It reports an error, or is not of this API.
-        """
-        ...
+def assistant(text: str) -> Message:
+    """A message of the model. Some servers refuse empty ones."""
+    return {"role": "assistant", "content": text or "…"}
 
 
 def sentence_of(error: Any) -> str:
     """What an error object of either API says."""
     message = error.get("message") if isinstance(error, dict) else error
     return str(message or error)
+
+
+def decoded(decoder: msgspec.json.Decoder[Event], data: bytes, api: str) -> Event:
+    """One event of an API.
+
+    Raises:
+        WrongAnswerError: It is none, or reports an error.
+    """
+    try:
+        event = decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WrongAnswerError(f"The server sent something that is not of {api}'s API: {error}.") from error
+    if event.error:
+        raise WrongAnswerError(f"The server reported an error: {sentence_of(event.error)}")
+    return event

@@ -8,8 +8,8 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from legato.bench.figures import figures, series
-from legato.bench.results import BenchRun, Measured, TargetRun
-from legato.bench.statistics import ServiceTarget, gaps_around_document, goodput, meets, people, summaries, summarise
+from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
+from legato.bench.statistics import RoleSummary, ServiceTarget, gaps_around_document, people, summaries
 from legato.bench.table import duration, errors, figure, limit, printable, sections
 from legato.errors import LegatoError
 
@@ -80,21 +80,21 @@ def _finding(run: BenchRun, target: TargetRun) -> str:
 
 
 def _interference(target: TargetRun) -> str:
-    before, during, _ = gaps_around_document(target.requests).worst()
+    around = gaps_around_document(target.requests)
+    before, during = (max(around[when], default=None) for when in ("before", "during"))
     if during is None:
         return ""
     text = f"While the document was read, the chat's reader waited up to {duration(during)} for the next piece of text"
     text += f" ({duration(before)} before)." if before is not None else "."
-    document = summarise([request for request in target.requests if request.role == "document"])
-    if document.ttft_p50_s is not None:
-        text += f" The document's answer began after {duration(document.ttft_p50_s)}."
+    read_s = RoleSummary([request for request in target.requests if request.role == "document"]).ttft_s(50)
+    if read_s is not None:
+        text += f" The document's answer began after {duration(read_s)}."
     return text
 
 
 def _service(target: TargetRun, service: ServiceTarget) -> str:
     requests = people(target.requests)
-    met = sum(meets(request, service.ttft_s, service.gap_s) for request in requests)
-    rate = figure(goodput(requests, service.ttft_s, service.gap_s))
+    met, rate = sum(map(service.met_by, requests)), figure(service.goodput(requests))
     return (
         f"{met} of {len(requests)} requests met both targets, TTFT within {limit(service.ttft_s)} and every "
         f"gap within {limit(service.gap_s)}: a goodput of {rate} requests/s."
@@ -102,21 +102,21 @@ def _service(target: TargetRun, service: ServiceTarget) -> str:
 
 
 def _cache(target: TargetRun) -> str:
-    known = {role: one.ttft_p50_s for role, one in summaries(target).items() if one.ttft_p50_s is not None}
-    parts = ", ".join(f"{role} {duration(ttft)}" for role, ttft in known.items())
+    medians = ((role, one.ttft_s(50)) for role, one in summaries(target).items())
+    parts = ", ".join(f"{role} {duration(ttft)}" for role, ttft in medians if ttft is not None)
     return f"Median TTFT: {parts}." if parts else ""
 
 
-def _speed(requests: list[Measured]) -> str:
+def _speed(requests: list[MeasuredRequest]) -> str:
     """Of the longest prompts alone: a median over different lengths would say nothing of any of them."""
     depth = max(request.depth for request in requests)
-    one = summarise([request for request in requests if request.depth == depth])
+    one = RoleSummary([request for request in requests if request.depth == depth])
     known = [
-        f"prefill {figure(one.prompt_rate)} tokens/s" if one.prompt_rate is not None else "",
-        f"TTFT {duration(one.ttft_p50_s)}" if one.ttft_p50_s is not None else "",
-        f"output {figure(one.output_rate)} tokens/s" if one.output_rate is not None else "",
-        f"longest gap {duration(one.gap_max_s)}" if one.gap_max_s is not None else "",
+        (one.prompt_rate, "prefill {} tokens/s", figure),
+        (one.ttft_s(50), "TTFT {}", duration),
+        (one.output_rate, "output {} tokens/s", figure),
+        (one.gap_s(100), "longest gap {}", duration),
     ]
-    text = ", ".join(part for part in known if part)
+    text = ", ".join(words.format(told(value)) for value, words, told in known if value is not None)
     subject = f"With prompts of about {depth:,} tokens" if depth else "Over all requests"
     return f"{subject}: {text}." if text else "No answer had any text."

@@ -13,7 +13,7 @@ from legato.errors import LegatoError
 ScenarioName = Literal["solo", "interference", "crowd", "trace", "cache"]
 
 
-class Measured(msgspec.Struct, kw_only=True):
+class MeasuredRequest(msgspec.Struct, kw_only=True):
     """One request as its client saw it. Times are seconds; offsets count from `sent_s`."""
 
     role: str
@@ -83,7 +83,7 @@ class TargetRun(msgspec.Struct, kw_only=True):
     url: str
     api: Literal["openai", "ollama"]
     model: str
-    requests: list[Measured] = []
+    requests: list[MeasuredRequest] = []
     notes: list[str] = []
     """What a reader of the figures must know: no streaming, merged events, stopped early …"""
 

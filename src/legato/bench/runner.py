@@ -18,7 +18,7 @@ from legato.bench.prompts import Prompts
 from legato.bench.reading import Sampling
 from legato.bench.results import BenchRun, TargetRun
 from legato.bench.scenarios import Scenario
-from legato.bench.session import Session
+from legato.bench.scenarios.scenario import TargetSession
 from legato.bench.target import Target, chosen_for, connect, parse_all
 from legato.bench.warm_up import WarmUpError, warm_up
 
@@ -54,7 +54,7 @@ async def run_bench(
             for target in targets:
                 sampling = Sampling(seed=seed, ignore_eos=True, context_tokens=scenario.context_tokens)
                 client = Client(target, http, sampling, timeout_s)
-                await _measure(run, scenario, target, Session(client, prompts, progress))
+                await _measure(run, scenario, target, TargetSession(client, prompts, progress))
     except asyncio.CancelledError:
         run.complete = False
         if (task := asyncio.current_task()) is not None:
@@ -82,7 +82,7 @@ async def connect_all(texts: Sequence[str], models: Sequence[str] = (), api_keys
         ]
 
 
-async def _measure(run: BenchRun, scenario: Scenario, target: Target, session: Session) -> None:
+async def _measure(run: BenchRun, scenario: Scenario, target: Target, session: TargetSession) -> None:
     """Warm one target up and put the load on it; what was measured is in the run also if this is cancelled."""
     result = TargetRun(target=target.name, url=target.url, api=target.api, model=target.model)
     run.runs.append(result)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -14,17 +15,7 @@ from rich.text import Text
 
 from legato.bench.compare import Comparison, Row
 from legato.bench.results import BenchRun, TargetRun
-from legato.bench.statistics import (
-    ServiceTarget,
-    Summary,
-    by_role,
-    gaps_around_document,
-    goodput,
-    meets,
-    people,
-    share_within,
-    summarise,
-)
+from legato.bench.statistics import RoleSummary, ServiceTarget, by_role, gaps_around_document, people
 
 MISSING = "\N{EN DASH}"
 """A cell with nothing to show."""
@@ -37,7 +28,7 @@ class Line:
     label: str
     """With its unit."""
     cells: list[str]
-    """One for each target, in the section's order."""
+    """One for each target, in the run's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +44,6 @@ class Section:
     """All measures of one role, or of the whole scenario."""
 
     title: str
-    targets: list[str]
     parts: list[Part]
 
 
@@ -79,7 +69,7 @@ def print_run(run: BenchRun, console: Console) -> None:
     for section in sections(run):
         # Not the table's own title: that one would be wrapped to the table's width.
         console.print(Text(printable(section.title), style="bold"))
-        console.print(_table(section))
+        console.print(_table(section, run))
     for target in run.runs:
         for text, style in (*((note, "") for note in target.notes), *((error, "red") for error in errors(target))):
             console.print(Text.assemble((printable(target.target), "bold"), ": ", (printable(text), style)))
@@ -130,107 +120,70 @@ def printable(text: str) -> str:
 
 
 def _interference(run: BenchRun) -> Section:
+    service = ServiceTarget.of(run.options)
     around = [gaps_around_document(target.requests) for target in run.runs]
-    worst = [parts.worst() for parts in around]
-    target = ServiceTarget.of(run.options)
-    return Section(
-        "The chat, while another client's document is read",
-        [target.target for target in run.runs],
-        [
-            Part("Longest gap", [_times(when, [gaps[i] for gaps in worst]) for i, when in enumerate(_WHEN)]),
-            Part(
-                f"Gaps within {limit(target.gap_s)}, %",
-                [
-                    _numbers(when, [_percent(share_within(gaps, target.gap_s)) for gaps in column])
-                    for when, column in zip(
-                        _WHEN,
-                        zip(*((parts.before, parts.during, parts.after) for parts in around), strict=True),
-                        strict=True,
-                    )
-                ],
-            ),
-        ],
-    )
+    whens = ("before", "during", "after")
+    longest = [_times(when, [max(gaps[when], default=None) for gaps in around]) for when in whens]
+    within = [_numbers(when, [service.percent_within(gaps[when]) for gaps in around]) for when in whens]
+    parts = [Part("Longest gap", longest), Part(f"Gaps within {limit(service.gap_s)}, %", within)]
+    return Section("The chat, while another client's document is read", parts)
 
 
 def _service(run: BenchRun) -> Section:
-    target = ServiceTarget.of(run.options)
-    requests = [people(one.requests) for one in run.runs]
-    return Section(
-        f"Service: TTFT within {limit(target.ttft_s)} and every gap within {limit(target.gap_s)}",
-        [one.target for one in run.runs],
-        [
-            Part(
-                "",
-                [
-                    Line(
-                        "requests that met both",
-                        [
-                            f"{sum(meets(request, target.ttft_s, target.gap_s) for request in one)} of {len(one)}"
-                            for one in requests
-                        ],
-                    ),
-                    _numbers("goodput, requests/s", [goodput(one, target.ttft_s, target.gap_s) for one in requests]),
-                    _numbers(
-                        "gaps within the target, %",
-                        [
-                            _percent(share_within([gap for one in each for gap in one.gaps_s], target.gap_s))
-                            for each in requests
-                        ],
-                    ),
-                ],
-            )
-        ],
-    )
+    service = ServiceTarget.of(run.options)
+    each = [people(target.requests) for target in run.runs]
+    gaps = [[gap for request in requests for gap in request.gaps_s] for requests in each]
+    lines = [
+        Line("requests that met both", [f"{sum(map(service.met_by, one))} of {len(one)}" for one in each]),
+        _numbers("goodput, requests/s", map(service.goodput, each)),
+        _numbers("gaps within the target, %", map(service.percent_within, gaps)),
+    ]
+    title = f"Service: TTFT within {limit(service.ttft_s)} and every gap within {limit(service.gap_s)}"
+    return Section(title, [Part("", lines)])
+
+
+class _Measure(NamedTuple):
+    """A line of every role's table."""
+
+    part: str
+    label: str
+    of: Callable[[RoleSummary], float | None]
+    is_time: bool = False
+    above: float = -math.inf
+    """Left out unless some target has more than this."""
+
+
+_MEASURES = (
+    _Measure("", "requests", lambda one: one.count),
+    _Measure("", "of them failed", lambda one: one.errors, above=0),
+    _Measure("", "of them not streamed", lambda one: one.not_streamed, above=0),
+    _Measure("", "of them stopped early", lambda one: one.stopped_early, above=0),
+    _Measure("Reading the prompt (prefill)", "prompt, tokens", lambda one: one.prompt_tokens),
+    _Measure("Reading the prompt (prefill)", "of it cached, tokens", lambda one: one.cached_tokens),
+    _Measure("Reading the prompt (prefill)", "prefill rate, tokens/s", lambda one: one.prompt_rate),
+    _Measure("Time to first token (TTFT)", "TTFT p50", lambda one: one.ttft_s(50), is_time=True),
+    _Measure("Time to first token (TTFT)", "TTFT p95", lambda one: one.ttft_s(95), is_time=True),
+    _Measure("Time to first token (TTFT)", "TTFT longest", lambda one: one.ttft_s(100), is_time=True),
+    _Measure("Writing the answer (decode)", "ITL p50", lambda one: one.gap_s(50), is_time=True),
+    _Measure("Writing the answer (decode)", "ITL p95", lambda one: one.gap_s(95), is_time=True),
+    _Measure("Writing the answer (decode)", "ITL p99", lambda one: one.gap_s(99), is_time=True),
+    _Measure("Writing the answer (decode)", "ITL longest", lambda one: one.gap_s(100), is_time=True),
+    _Measure("Writing the answer (decode)", "tokens per event", lambda one: one.tokens_per_event, above=1.05),
+    _Measure("Writing the answer (decode)", "output rate, tokens/s", lambda one: one.output_rate),
+    _Measure("Whole", "from sending to the end, median", lambda one: one.total_s, is_time=True),
+)
 
 
 def _role(run: BenchRun, role: str) -> Section:
     """Measures that no target has are left out, so that a table shows figures, not dashes."""
-    each = [summarise(by_role(target.requests).get(role, [])) for target in run.runs]
-    counts = [_numbers("requests", [one.count for one in each])]
-    counts += [_numbers(label, [of(one) for one in each]) for label, of in _RARE if any(map(of, each))]
-    parts = [
-        Part("", counts),
-        Part(
-            "Reading the prompt (prefill)",
-            [
-                _numbers("prompt, tokens", [one.prompt_tokens for one in each]),
-                _numbers("of it cached, tokens", [one.cached_tokens for one in each]),
-                _numbers("prefill rate, tokens/s", [one.prompt_rate for one in each]),
-            ],
-        ),
-        Part(
-            "Time to first token (TTFT)",
-            [
-                _times("TTFT p50", [one.ttft_p50_s for one in each]),
-                _times("TTFT p95", [one.ttft_p95_s for one in each]),
-                _times("TTFT longest", [one.ttft_max_s for one in each]),
-            ],
-        ),
-        Part(
-            "Writing the answer (decode)",
-            [
-                _times("ITL p50", [one.gap_p50_s for one in each]),
-                _times("ITL p95", [one.gap_p95_s for one in each]),
-                _times("ITL p99", [one.gap_p99_s for one in each]),
-                _times("ITL longest", [one.gap_max_s for one in each]),
-                *_merged(each),
-                _numbers("output rate, tokens/s", [one.output_rate for one in each]),
-            ],
-        ),
-        Part("Whole", [_times("from sending to the end, median", [one.total_s for one in each])]),
-    ]
-    return Section(role, [target.target for target in run.runs], [part for part in map(_filled, parts) if part.lines])
-
-
-def _merged(each: Sequence[Summary]) -> list[Line]:
-    """Shown only where it changes what a gap is."""
-    values = [one.tokens_per_event for one in each]
-    return [_numbers("tokens per event", values)] if any((value or 0) > 1.05 for value in values) else []
-
-
-def _filled(part: Part) -> Part:
-    return Part(part.title, [line for line in part.lines if any(cell != MISSING for cell in line.cells)])
+    each = [RoleSummary(by_role(target.requests).get(role, [])) for target in run.runs]
+    parts: dict[str, list[Line]] = {}
+    for measure in _MEASURES:
+        values = [measure.of(one) for one in each]
+        if any(value is not None and value > measure.above for value in values):
+            line = _times(measure.label, values) if measure.is_time else _numbers(measure.label, values)
+            parts.setdefault(measure.part, []).append(line)
+    return Section(role, [Part(*part) for part in parts.items()])
 
 
 def _times(label: str, seconds: Sequence[float | None]) -> Line:
@@ -240,19 +193,14 @@ def _times(label: str, seconds: Sequence[float | None]) -> Line:
     return Line(f"{label}, s", [figure(value) for value in seconds])
 
 
-def _numbers(label: str, values: Sequence[float | None]) -> Line:
+def _numbers(label: str, values: Iterable[float | None]) -> Line:
     return Line(label, [f"{value:,}" if isinstance(value, int) else figure(value) for value in values])
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
-def _table(section: Section) -> Table:
-    table = Table(header_style="")
-    table.add_column("")
-    for target in section.targets:
-        table.add_column(Text(printable(target), style="bold"), justify="right", overflow="fold")
+def _table(section: Section, run: BenchRun) -> Table:
+    table = Table("", header_style="")
+    for target in run.runs:
+        table.add_column(Text(printable(target.target), style="bold"), justify="right", overflow="fold")
     for part in section.parts:
         table.add_section()
         if part.title:
@@ -270,19 +218,5 @@ def _comparison_cells(row: Row) -> list[Text]:
     style = {"better": "green", "worse": "red"}.get(row.verdict, "dim")
     milli = row.measure.unit == "s" and max(row.before, row.after) < 1
     scale, unit = (1000, "ms") if milli else (1, row.measure.unit)
-    cells = [
-        f"{row.measure.name}, {unit}",
-        figure(row.before * scale),
-        figure(row.after * scale),
-        f"{interval.ratio:.2f}",
-        bounds,
-    ]
-    return [*map(Text, cells), Text(row.verdict, style=style)]
-
-
-_WHEN = ("before", "during", "after")
-_RARE: tuple[tuple[str, Callable[[Summary], int]], ...] = (
-    ("of them failed", lambda one: one.errors),
-    ("of them not streamed", lambda one: one.not_streamed),
-    ("of them stopped early", lambda one: one.stopped_early),
-)
+    values = (figure(row.before * scale), figure(row.after * scale), f"{interval.ratio:.2f}", bounds)
+    return [*map(Text, (f"{row.measure.name}, {unit}", *values)), Text(row.verdict, style=style)]

@@ -19,7 +19,7 @@ _SHOWN_MODELS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class TargetAddress:
     """What `--target` said."""
 
     name: str
@@ -50,7 +50,7 @@ class Target:
         return _headers(self.api_key)
 
 
-def parse(text: str) -> Address:
+def parse(text: str) -> TargetAddress:
     """Read `NAME=URL`, or `ollama:NAME=URL` and `openai:NAME=URL`, which also say the API.
 
     Raises:
@@ -69,10 +69,10 @@ def parse(text: str) -> Address:
             "it begins with http:// or https://, such as http://127.0.0.1:8383."
         )
     api: Any = match["api"]
-    return Address(match["name"].strip(), url, api)
+    return TargetAddress(match["name"].strip(), url, api)
 
 
-def parse_all(texts: Sequence[str]) -> list[Address]:
+def parse_all(texts: Sequence[str]) -> list[TargetAddress]:
     """Read several, whose names differ.
 
     Raises:
@@ -89,10 +89,7 @@ def parse_all(texts: Sequence[str]) -> list[Address]:
 def chosen_for(name: str, values: Sequence[str], names: Sequence[str]) -> str | None:
     """The value that is meant for one target: `NAME=VALUE` is for that target alone, a plain value for all others.
 
-    Args:
-        name: Of the target.
-        values: As they were given.
-        names: Of all targets: a `=` behind anything else belongs to the value.
+    A `=` behind anything but one of the `names` of all targets belongs to the value.
     """
     general = None
     for value in values:
@@ -106,7 +103,7 @@ def chosen_for(name: str, values: Sequence[str], names: Sequence[str]) -> str | 
 
 
 async def connect(
-    address: Address, http: httpx.AsyncClient, *, model: str | None = None, api_key: str | None = None
+    address: TargetAddress, http: httpx.AsyncClient, *, model: str | None = None, api_key: str | None = None
 ) -> Target:
     """Ask the server for its models, and find out its API if that is open.
 
@@ -129,7 +126,7 @@ _LISTS: dict[Api, tuple[str, str, str]] = {
 """Where each API lists its models, and under which keys."""
 
 
-async def _models(address: Address, api: Api, http: httpx.AsyncClient, api_key: str | None) -> list[str] | None:
+async def _models(address: TargetAddress, api: Api, http: httpx.AsyncClient, api_key: str | None) -> list[str] | None:
     """Names of the models; None if the server has no such list."""
     path, list_key, name_key = _LISTS[api]
     try:
@@ -147,7 +144,7 @@ async def _models(address: Address, api: Api, http: httpx.AsyncClient, api_key: 
         return None
 
 
-def _choose(address: Address, models: list[str], wanted: str | None) -> str:
+def _choose(address: TargetAddress, models: list[str], wanted: str | None) -> str:
     shown = ", ".join(models[:_SHOWN_MODELS]) + (", …" if len(models) > _SHOWN_MODELS else "")
     if not models:
         raise LegatoError(f"The target {address} has no model; load one there first.")

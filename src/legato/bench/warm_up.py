@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from legato.bench.client import Client
 from legato.bench.prompts import TOKENS_PER_WORD, Calibration, Prompts, calibrate
-from legato.bench.reading import Request
-from legato.bench.results import Measured
-from legato.bench.session import user
+from legato.bench.results import MeasuredRequest
 
 FEW_WORDS, MANY_WORDS = 20, 220
 """Two lengths: from the difference follow the tokens of a word, from the rest those of the chat template."""
@@ -32,7 +32,7 @@ async def warm_up(client: Client, prompts: Prompts) -> tuple[Calibration, list[s
     if few.error and client.sampling.ignore_eos and not few.event_s:
         # Servers that check parameters may not know this one, and say so in many ways.
         first_error = few.error
-        client.sampling = client.sampling.without_ignore_eos()
+        client.sampling = replace(client.sampling, ignore_eos=False)
         few = await _ask(client, prompts, FEW_WORDS)
         if few.error:
             raise WarmUpError(first_error)
@@ -51,7 +51,5 @@ async def warm_up(client: Client, prompts: Prompts) -> tuple[Calibration, list[s
     return calibrate(FEW_WORDS, few.prompt_tokens, MANY_WORDS, many.prompt_tokens), notes
 
 
-async def _ask(client: Client, prompts: Prompts, words: int) -> Measured:
-    text = prompts.words(f"warm-up {words}", words)
-    request = Request(role="warm-up", messages=[user(text)], wanted_tokens=ANSWER_TOKENS)
-    return (await client.ask(request)).measured
+async def _ask(client: Client, prompts: Prompts, words: int) -> MeasuredRequest:
+    return (await client.ask(prompts.words(f"warm-up {words}", words), ANSWER_TOKENS, role="warm-up")).measured

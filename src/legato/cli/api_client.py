@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
-from legato.cli.background_server import Address
 from legato.cli.plain_text import plain
+from legato.core.cache import CacheEntry
 from legato.errors import LegatoError
 from legato.telemetry.record import LiveRequest, RequestRecord
 from legato.telemetry.summary import RequestSummary
 from legato.telemetry.verdict import Verdict
-
-TIMEOUT_S = 10.0
 
 T = TypeVar("T")
 
@@ -38,7 +36,7 @@ class Explained(msgspec.Struct):
     verdict: Verdict
 
 
-class Utilisation(msgspec.Struct):
+class MachineUse(msgspec.Struct, frozen=True):
     """How busy the machine is, 0 to 100; None where it is not known."""
 
     cpu_percent: float | None = None
@@ -59,7 +57,7 @@ class Status(msgspec.Struct):
     kv_cells: int | None = None
     decode_tokens_per_second: float | None = None
     prefill_tokens_per_second: float | None = None
-    utilisation: Utilisation = msgspec.field(default_factory=Utilisation)
+    utilisation: MachineUse = MachineUse()
 
 
 class CacheTier(msgspec.Struct):
@@ -80,25 +78,11 @@ class CacheTiers(msgspec.Struct):
     disk: CacheTier
 
 
-class RememberedPrompt(msgspec.Struct):
-    """Something that is remembered, without its content."""
-
-    id: str
-    """Empty for what is in the cells of a sequence."""
-    scope: str
-    """Whose; empty for everybody's."""
-    tokens: int
-    bytes: int
-    """Of its state outside the cells."""
-    hits: int
-    """Requests that began with it."""
-    unused_s: float
-    """Since when nobody has used it."""
-    places: list[str]
-    pinned: bool
+class RememberedPrompt(CacheEntry, frozen=True, array_like=False):
+    """Something that is remembered, field by name."""
 
 
-class Cache(msgspec.Struct):
+class CacheContents(msgspec.Struct):
     """What is remembered, what was used last first."""
 
     scope: str
@@ -121,84 +105,69 @@ class _Cleared(msgspec.Struct):
     freed: Freed
 
 
-class ApiClient:
-    """Asks one server; a context that ends its connections.
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What a server said about one thing, as its JSON."""
 
-    Args:
-        address: Where the server is.
-        timeout_s: How long an answer may take.
+    kind: type[T]
+    body: bytes
+    base_url: str
+    """Of the server."""
 
-    Raises:
-        LegatoError: The address is none.
-    """
-
-    def __init__(self, address: Address, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.base_url = address.base_url
-        headers = {"Authorization": f"Bearer {address.api_key}"} if address.api_key else {}
-        try:
-            self._http = httpx.Client(base_url=address.base_url, headers=headers, timeout=timeout_s)
-        except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise LegatoError(
-                f"{plain(self.base_url)} with that key is not an address of a server; "
-                "one looks like http://127.0.0.1:8383."
-            ) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._http.close()
-
-    def listing(self, **filters: str | float | None) -> Listing:
-        """Requests, newest first; `filters` as `GET /api/requests` takes them, None for those left out.
+    def decoded(self) -> T:
+        """The thing itself.
 
         Raises:
-            LegatoError: The server can't be reached or refused; so do the other methods.
+            LegatoError: That is not what this version of Legato says of it.
         """
-        return self._decoded(self.listing_json(**filters), Listing)
+        try:
+            return msgspec.json.decode(self.body, type=self.kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise LegatoError(
+                f"The server at {plain(self.base_url)} answered, but not as this version of Legato does: "
+                f"{plain(str(error))}."
+            ) from error
 
-    def listing_json(self, **filters: str | float | None) -> bytes:
-        """The same as the server's JSON."""
-        return self._get("/api/requests", {name: value for name, value in filters.items() if value is not None})
 
-    def explained(self, request: str) -> Explained:
+class ApiClient:
+    """Asks one server, over connections with its key; a method raises `LegatoError` if it isn't there or refuses."""
+
+    def __init__(self, base_url: str, http: httpx.Client) -> None:
+        self.base_url = base_url
+        self._http = http
+
+    def listing(self, **filters: str | float | None) -> Answer[Listing]:
+        """Requests, newest first; `filters` as `GET /api/requests` takes them, None for those left out."""
+        return self._ask(Listing, "GET", "/api/requests", filters)
+
+    def explained(self, request: str) -> Answer[Explained]:
         """One ended request, by its whole id."""
-        return self._decoded(self.explained_json(request), Explained)
+        return self._ask(Explained, "GET", f"/api/requests/{quote(request, safe='')}")
 
-    def explained_json(self, request: str) -> bytes:
-        """The same as the server's JSON."""
-        return self._get(f"/api/requests/{quote(request, safe='')}", {})
-
-    def status(self) -> Status:
+    def status(self) -> Answer[Status]:
         """The server as it is now."""
-        return self._decoded(self._get("/api/status", {}), Status)
+        return self._ask(Status, "GET", "/api/status")
 
-    def cache(self) -> Cache:
+    def cache(self) -> Answer[CacheContents]:
         """What is remembered."""
-        return self._decoded(self.cache_json(), Cache)
-
-    def cache_json(self) -> bytes:
-        """The same as the server's JSON."""
-        return self._get("/api/cache", {})
+        return self._ask(CacheContents, "GET", "/api/cache")
 
     def clear_cache(self, entry: str | None) -> Freed:
         """Forget one entry, by the beginning of its id, or all of them for None."""
         path = "/api/cache" if entry is None else f"/api/cache/{_path_part(entry)}"
-        return self._decoded(self._ask("DELETE", path), _Cleared).freed
+        return self._ask(_Cleared, "DELETE", path).decoded().freed
 
     def pin(self, entry: str, *, pinned: bool) -> RememberedPrompt:
         """Pin an entry, by the beginning of its id, or let it go again."""
         path = f"/api/cache/{_path_part(entry)}/pin"
-        return self._decoded(self._ask("PUT" if pinned else "DELETE", path), RememberedPrompt)
+        return self._ask(RememberedPrompt, "PUT" if pinned else "DELETE", path).decoded()
 
-    def _get(self, path: str, parameters: dict[str, str | float]) -> bytes:
-        return self._ask("GET", path, parameters)
-
-    def _ask(self, method: str, path: str, parameters: dict[str, str | float] | None = None) -> bytes:
+    def _ask(
+        self, kind: type[T], method: str, path: str, filters: dict[str, str | float | None] | None = None
+    ) -> Answer[T]:
+        wanted = {name: value for name, value in (filters or {}).items() if value is not None}
         try:
-            response = self._http.request(method, path, params=parameters)
+            response = self._http.request(method, path, params=wanted)
         except httpx.TimeoutException as error:
             raise LegatoError(f"The server at {plain(self.base_url)} does not answer in time.") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -206,23 +175,16 @@ class ApiClient:
                 f"No Legato server answers at {plain(self.base_url)}; start one with `legato serve`."
             ) from error
         if response.status_code != 200:
-            raise LegatoError(self._refusal(response))
-        return response.content
+            raise LegatoError(refusal(response, self.base_url))
+        return Answer(kind, response.content, self.base_url)
 
-    def _refusal(self, response: httpx.Response) -> str:
-        try:
-            return plain(str(response.json()["error"]["message"]))
-        except (ValueError, KeyError, TypeError):
-            return f"The server at {plain(self.base_url)} answered {response.status_code}, and not as Legato does."
 
-    def _decoded(self, body: bytes, kind: type[T]) -> T:
-        try:
-            return msgspec.json.decode(body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise LegatoError(
-                f"The server at {plain(self.base_url)} answered, but not as this version of Legato does: "
-                f"{plain(str(error))}."
-            ) from error
+def refusal(response: httpx.Response, server: str) -> str:
+    """What a server that refused says of it, or that it doesn't refuse as Legato does."""
+    try:
+        return plain(str(response.json()["error"]["message"]))
+    except (ValueError, KeyError, TypeError):
+        return f"The server at {plain(server)} answered {response.status_code}, and not as Legato does."
 
 
 def _path_part(text: str) -> str:

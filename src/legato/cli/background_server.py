@@ -19,7 +19,7 @@ from legato.settings import load_settings, secret
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerAddress:
     """Where a server is, and what opens it."""
 
     base_url: str
@@ -27,8 +27,13 @@ class Address:
     api_key: str | None
     """None if there is none, or none is known."""
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """To send with every request."""
+        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
-def server_address(url: str | None, api_key: str | None) -> Address:
+
+def server_address(url: str | None, api_key: str | None) -> ServerAddress:
     """Where the server is: at the given URL, or else where the settings say; and the key that opens it.
 
     Args:
@@ -43,13 +48,13 @@ def server_address(url: str | None, api_key: str | None) -> Address:
     own_key = secret(settings.api_keys[0]) if settings.api_keys and url is None else None
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     base_url = (url or f"http://{host}:{settings.port}").rstrip("/").removesuffix("/v1")
-    return Address(base_url, api_key or own_key)
+    return ServerAddress(base_url, api_key or own_key)
 
 
 @contextmanager
 def running_or_started(
     url: str | None, model: str | None, api_key: str | None, *, say: Callable[[str], None]
-) -> Iterator[Address]:
+) -> Iterator[ServerAddress]:
     """A server that serves the model.
 
     Args:
@@ -64,18 +69,17 @@ def running_or_started(
     address = server_address(url, api_key)
     base_url = address.base_url
     health = _health(base_url)
-    if health is not None:
-        served = health.get("model")
-        if url is not None or model in (None, served):
-            if model not in (None, served):
-                raise LegatoError(f"The server at {base_url} serves {served}, not {model}.")
-            say(f"Talking to {served} at {base_url}.")
-            yield address
-            return
-    elif url is not None:
+    if health is None and url is not None:
         raise LegatoError(f"No Legato server answers at {base_url}; start one with `legato serve`.")
+    served = health and health.get("model")
+    if health is not None and model in (None, served):
+        say(f"Talking to {served} at {base_url}.")
+        yield address
+        return
+    if url is not None:
+        raise LegatoError(f"The server at {base_url} serves {served}, not {model}.")
     with _started(model or load_settings().model, say=say) as started_url:
-        yield Address(started_url, address.api_key)
+        yield ServerAddress(started_url, address.api_key)
 
 
 def _health(base_url: str) -> dict[str, Any] | None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from legato.cli.api_client import ApiClient, Cache, CacheTier, RememberedPrompt, readable_json
-from legato.cli.background_server import server_address
+from legato.cli.api_client import CacheContents, CacheTier, RememberedPrompt, readable_json
 from legato.cli.console import out
-from legato.cli.plain_text import plain, plain_text, replace_what_the_terminal_lacks
-from legato.cli.views import CLIENT_CELLS, ApiKey, Json, Url, client_text, columns, print_view
+from legato.cli.plain_text import plain, plain_text
+from legato.cli.server_options import ApiKey, Json, Url, asked_server
+from legato.cli.tables import CLIENT_CELLS, Column, client_text, columns, print_view, table_of
 from legato.models.disk import readable_bytes
 from legato.telemetry.wording import count, duration
 
@@ -28,24 +26,14 @@ cache_app = typer.Typer(invoke_without_command=True, context_settings={"help_opt
 Entry = Annotated[str, typer.Argument(metavar="ID", help="Id of the prompt, or its beginning.", show_default=False)]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of the table."""
-
-    name: str
-    shown_from: int
-    """How wide the terminal must be for it."""
-    text: Callable[[RememberedPrompt], str]
-    justify_right: bool = True
-
-
-COLUMNS = (
-    Column("TOKENS", 0, lambda entry: f"{entry.tokens:,}"),
-    Column("SIZE", 0, lambda entry: readable_bytes(entry.bytes) if entry.bytes else "-"),
-    Column("WHERE", 0, lambda entry: plain(", ".join(entry.places)), justify_right=False),
-    Column("HITS", 65, lambda entry: f"{entry.hits:,}"),
-    Column("UNUSED", 0, lambda entry: duration(entry.unused_s * 1000)),
-    Column("PINNED", 75, lambda entry: "pinned" if entry.pinned else "", justify_right=False),
+COLUMNS: tuple[Column[RememberedPrompt], ...] = (
+    Column("ID", lambda entry: plain_text(entry.id[:SHORT_ID] or "-"), right=False),
+    Column("TOKENS", lambda entry: f"{entry.tokens:,}"),
+    Column("SIZE", lambda entry: readable_bytes(entry.bytes) if entry.bytes else "-"),
+    Column("WHERE", lambda entry: plain(", ".join(entry.places)), right=False),
+    Column("HITS", lambda entry: f"{entry.hits:,}", shown_from=65),
+    Column("UNUSED", lambda entry: duration(entry.unused_s * 1000)),
+    Column("PINNED", lambda entry: "pinned" if entry.pinned else "", shown_from=75, right=False),
 )
 """Of an entry: its tokens, the size of its state outside the cells, the places where that is, and how it is used."""
 
@@ -56,12 +44,12 @@ def cache_command(context: typer.Context, as_json: Json = False, url: Url = None
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
-    replace_what_the_terminal_lacks()
-    with ApiClient(server_address(url, api_key)) as server:
-        if as_json:
-            typer.echo(readable_json(server.cache_json()))
-            return
-        cache = server.cache()
+    with asked_server(url, api_key) as server:
+        answer = server.cache()
+    if as_json:
+        typer.echo(readable_json(answer.body))
+        return
+    cache = answer.decoded()
     if cache.scope == "off":
         out.print("This server remembers no prompts: its cache_scope is off.")
         return
@@ -90,8 +78,7 @@ def clear_command(
     api_key: ApiKey = None,
 ) -> None:
     """Forget all remembered prompts, or one, and say what that freed."""
-    replace_what_the_terminal_lacks()
-    with ApiClient(server_address(url, api_key)) as server:
+    with asked_server(url, api_key) as server:
         freed = server.clear_cache(entry)
     if not freed.entries:
         out.print("Nothing was remembered.")
@@ -114,8 +101,7 @@ def unpin_command(entry: Entry, url: Url = None, api_key: ApiKey = None) -> None
 
 
 def _pin(entry: str, url: str | None, api_key: str | None, *, pinned: bool) -> None:
-    replace_what_the_terminal_lacks()
-    with ApiClient(server_address(url, api_key)) as server:
+    with asked_server(url, api_key) as server:
         changed = server.pin(entry, pinned=pinned)
     words = "is pinned: it stays, whatever room others need" if changed.pinned else "is not pinned any more"
     out.print(f"{plain(changed.id)} {words}.", markup=False, soft_wrap=True)
@@ -131,33 +117,21 @@ def _refuse_options(context: typer.Context) -> None:
             )
 
 
-def cache_table(cache: Cache, *, width: int) -> Table:
-    """What is remembered, a row each.
-
-    Args:
-        cache: What the server said.
-        width: Columns of the terminal; the narrower it is, the less is shown.
-    """
-    shown = [column for column in COLUMNS if width >= column.shown_from]
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("ID", no_wrap=True)
-    for column in shown:
-        table.add_column(column.name, justify="right" if column.justify_right else "left", no_wrap=True)
-    if width >= WHOSE_FROM:
-        table.add_column("WHOSE", overflow="ellipsis", no_wrap=True, max_width=CLIENT_CELLS)
-    for entry in cache.entries:
-        row = [plain_text(entry.id[:SHORT_ID] or "-"), *(Text(column.text(entry)) for column in shown)]
-        table.add_row(*row, *([_whose(entry, cache)] if width >= WHOSE_FROM else []))
-    return table
+def cache_table(cache: CacheContents, *, width: int) -> Table:
+    """What is remembered, a row each; the narrower the terminal, the less is shown."""
+    whose: Column[RememberedPrompt] = Column(
+        "WHOSE", lambda entry: _whose(entry, cache), WHOSE_FROM, right=False, max_width=CLIENT_CELLS
+    )
+    return table_of((*COLUMNS, whose), cache.entries, width)
 
 
-def _whose(entry: RememberedPrompt, cache: Cache) -> Text:
+def _whose(entry: RememberedPrompt, cache: CacheContents) -> Text:
     if entry.scope or cache.scope == "key":
         return client_text(entry.scope or None)
     return Text("everybody")
 
 
-def totals(cache: Cache) -> list[str]:
+def totals(cache: CacheContents) -> list[str]:
     """How much is remembered in each place, a sentence each."""
     tiers = cache.tiers
     # Where each key has its own, the table may show fewer than these.

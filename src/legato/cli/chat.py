@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import httpx
 import typer
 
+from legato.cli.api_client import refusal
 from legato.cli.background_server import running_or_started
 from legato.cli.console import err, out, print_error, say
 from legato.errors import LegatoError
@@ -37,8 +38,7 @@ def command(
     """
     with ExitStack() as stack:
         server = stack.enter_context(running_or_started(url, model, api_key, say=say))
-        headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
-        client = stack.enter_context(httpx.Client(base_url=server.base_url, headers=headers, timeout=None))
+        client = stack.enter_context(httpx.Client(base_url=server.base_url, headers=server.headers, timeout=None))
         options = {"temperature": temperature, "max_tokens": max_tokens}
         given = {name: value for name, value in options.items() if value is not None}
         _converse(client, system and _readable(system), given)
@@ -105,7 +105,8 @@ def _answer(client: httpx.Client, messages: list[Message], options: dict[str, An
     try:
         with client.stream("POST", "/v1/chat/completions", json=body) as response:
             if response.status_code != 200:
-                raise LegatoError(_refusal(response))
+                response.read()
+                raise LegatoError(refusal(response, response.url.host))
             for event in _events(response):
                 if "error" in event:
                     raise LegatoError(event["error"]["message"])
@@ -127,14 +128,6 @@ def _events(response: httpx.Response) -> Iterator[Any]:
     for line in response.iter_lines():
         if line.startswith("data: ") and line != "data: [DONE]":
             yield json.loads(line.removeprefix("data: "))
-
-
-def _refusal(response: httpx.Response) -> str:
-    response.read()
-    try:
-        return str(response.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"The server at {response.url.host} answered {response.status_code}, and not as Legato does."
 
 
 def phases_line(timings: dict[str, Any]) -> str:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from legato.cli.console import out, say
+from legato.models import LocalModel, check_gguf, default_store
+from legato.models.choice import file_stem
 from legato.models.disk import readable_bytes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from legato.models import LocalModel
 
 
 def command(
@@ -29,7 +26,6 @@ def command(
     logging.basicConfig(level=logging.ERROR)
     # Imported here so that `legato --help` need not wait for the library.
     from legato.engine.quantize import convert, converted_bytes, weight_type
-    from legato.models import check_gguf, default_store
 
     type_name = weight_type(weights)
     store = default_store()
@@ -48,10 +44,12 @@ def command(
         return
     say(f"Converting {source.name} from {kind or 'its weights'} to {type_name} …")
 
-    def make(target: Path) -> None:
-        convert(source.path, target, type_name)
-
-    made = store.add_converted(name, make, converted_bytes(source.size_bytes, kind, type_name), progress=say)
+    made = store.add_converted(
+        name,
+        lambda target: convert(source.path, target, type_name),
+        converted_bytes(source.size_bytes, kind, type_name),
+        progress=say,
+    )
     out.print(
         f"{name} is at {made.path}: {readable_bytes(made.size_bytes)}, where {source.name} has "
         f"{readable_bytes(source.size_bytes)}. Serve it: legato serve {name}",
@@ -61,15 +59,7 @@ def command(
 
 
 def converted_name(source: LocalModel, kind: str | None, type_name: str) -> str:
-    """What a converted model is called: its own name with the new weight type in place of the old one.
-
-    Args:
-        source: What is converted.
-        kind: Its weight type.
-        type_name: The new one.
-    """
-    from legato.models.choice import file_stem
-
+    """What a converted model is called: its own name with the new weight type in place of `kind`, the old one."""
     name = source.name if source.source == "catalogue" else file_stem(source.path.name)
     if kind:
         name = re.sub(rf"[-._]{re.escape(kind)}$", "", name, flags=re.IGNORECASE)

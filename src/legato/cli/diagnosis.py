@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from legato import __version__
+from legato.bench.machine import cpu_name, cpuinfo
 from legato.engine.library import BuildInfo, build_info
 from legato.errors import LegatoError
 from legato.models import GgufHeader, check_gguf, default_store
@@ -52,7 +53,7 @@ def examine(model: str | None) -> tuple[list[Fact], list[Finding]]:
 def _facts(build: BuildInfo) -> Iterator[Fact]:
     memory = psutil.virtual_memory()
     yield "Legato", f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    yield "CPU", f"{_cpu_name()}: {usable_cpus()} usable, {default_threads()} threads by default"
+    yield "CPU", f"{cpu_name()}: {usable_cpus()} usable, {default_threads()} threads by default"
     yield "Memory", f"{readable_bytes(memory.available)} free of {readable_bytes(memory.total)}"
     yield "Library", f"llama-cpp-python {build.version}: {', '.join(build.features)}"
     yield "GPU", "the library can use one" if build.can_offload else "this build of the library uses the CPU only"
@@ -60,23 +61,10 @@ def _facts(build: BuildInfo) -> Iterator[Fact]:
     yield "Store", str(default_store().root)
 
 
-def _cpu_name() -> str:
-    return _cpuinfo().get("model name") or platform.processor() or platform.machine()
-
-
-def _cpuinfo() -> dict[str, str]:
-    """The first CPU's entry of Linux's /proc/cpuinfo; empty elsewhere."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
-    except OSError:
-        return {}
-    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
 def machine_findings(build: BuildInfo) -> Iterator[Finding]:
     """About the machine, and about the library for it."""
     rebuild = REBUILD.format(build.version)
-    has = set(_cpuinfo().get("flags", "").split())
+    has = set(cpuinfo().get("flags", "").split())
     missing = [name for flag, name in CPU_FEATURES.items() if flag in has and name not in build.features]
     if missing:
         yield Finding(

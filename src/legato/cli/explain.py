@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from legato.cli.api_client import ApiClient, Explained, readable_json
-from legato.cli.background_server import server_address
-from legato.cli.plain_text import plain, plain_text, replace_what_the_terminal_lacks
-from legato.cli.views import ApiKey, Json, Url, local_time, print_view
+from legato.cli.plain_text import plain, plain_text
+from legato.cli.server_options import ApiKey, Json, Url, asked_server
+from legato.cli.tables import local_time, print_view
 from legato.core.causes import CAUSES
 from legato.core.timings import ChunkRead, Stall
 from legato.errors import LegatoError
@@ -44,18 +44,17 @@ def explain_command(
     api_key: ApiKey = None,
 ) -> None:
     """Say where one request's time went, whose prompt it waited for, and what would have shortened it."""
-    replace_what_the_terminal_lacks()
-    with ApiClient(server_address(url, api_key)) as server:
+    with asked_server(url, api_key) as server:
         whole_id = _last_id(server) if request is None else _found_id(server, request)
-        if as_json:
-            typer.echo(readable_json(server.explained_json(whole_id)))
-            return
-        explained = server.explained(whole_id)
-    print_view(explanation(explained))
+        answer = server.explained(whole_id)
+    if as_json:
+        typer.echo(readable_json(answer.body))
+    else:
+        print_view(explanation(answer.decoded()))
 
 
 def _last_id(server: ApiClient) -> str:
-    ended = server.listing(limit=1).requests
+    ended = server.listing(limit=1).decoded().requests
     if not ended:
         raise LegatoError("No request has ended yet, so that there is none to explain.")
     return ended[0].id
@@ -67,7 +66,7 @@ def _found_id(server: ApiClient, beginning: str) -> str:
     Raises:
         LegatoError: None does, several do, or that request still runs.
     """
-    listing = server.listing(limit=SEARCHED, id=beginning)
+    listing = server.listing(limit=SEARCHED, id=beginning).decoded()
     ended = [summary.id for summary in listing.requests if summary.id.startswith(beginning)]
     running = [live.id for live in listing.running if live.id.startswith(beginning)]
     if beginning in ended or not (ended or running):
@@ -107,10 +106,8 @@ def phase_bars(record: RequestRecord) -> Table:
     """A bar for each phase; together they are as long as one whole bar."""
     times = breakdown(record)
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
+    for right in (False, True, True, False):
+        table.add_column(justify="right" if right else "left", no_wrap=True)
     before = 0.0
     for phase in PHASES:
         ms = times.phases_ms[phase]
@@ -122,13 +119,7 @@ def phase_bars(record: RequestRecord) -> Table:
 
 
 def bar(begin: float, share: float, *, cells: int = BAR_CELLS) -> str:
-    """A stretch of a whole as text: blank up to where it begins, then filled.
-
-    Args:
-        begin: Where it begins, 0 to 1.
-        share: How much of the whole it is, 0 to 1.
-        cells: How wide the whole is.
-    """
+    """A stretch of a whole of so many cells: blank up to `begin`, 0 to 1, then filled for its `share`, 0 to 1."""
     if share <= 0:
         return ""
     filled = round((begin + share) * cells) - round(begin * cells)
@@ -140,10 +131,9 @@ def bar(begin: float, share: float, *, cells: int = BAR_CELLS) -> str:
 def cause_table(record: RequestRecord) -> Table:
     """What the time before and after the first token went into, a row each cause."""
     prefill, decode = record.timings.prefill_parts, record.timings.decode_parts
-    table = Table(box=None, pad_edge=False)
-    table.add_column("WENT INTO")
-    table.add_column("BEFORE THE FIRST TOKEN", justify="right")
-    table.add_column("BETWEEN TOKENS", justify="right")
+    table = Table("WENT INTO", box=None, pad_edge=False)
+    for heading in ("BEFORE THE FIRST TOKEN", "BETWEEN TOKENS"):
+        table.add_column(heading, justify="right")
     for cause in CAUSES:
         before = prefill.of(cause) if prefill is not None else 0.0
         between = decode.of(cause) if decode is not None else 0.0

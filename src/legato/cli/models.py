@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from legato.cli.console import out, say
+from legato.models import default_store
 from legato.models.catalogue import DEFAULT_MODEL
 from legato.models.disk import readable_bytes
 
@@ -21,16 +22,12 @@ def pull(
     force: Annotated[bool, typer.Option("--force", help="Download again, even if the file is there.")] = False,
 ) -> None:
     """Download a model into the store. A download that was cut off goes on where it stopped."""
-    from legato.models import default_store
-
     local = default_store().pull(model, force=force, progress=say)
     out.print(f"{local.name} is at {local.path} ({readable_bytes(local.size_bytes)}).", markup=False, soft_wrap=True)
 
 
 def list_models() -> None:
     """List the models in the store."""
-    from legato.models import default_store
-
     store = default_store()
     local = store.list()
     if not local:
@@ -45,7 +42,5 @@ def list_models() -> None:
 
 def remove(model: Model) -> None:
     """Remove a model from the store."""
-    from legato.models import default_store
-
     freed = default_store().remove(model)
     out.print(f"{model} is removed; {readable_bytes(freed)} are free again.", markup=False)

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from legato.cli.api_client import ApiClient, Listing, readable_json
-from legato.cli.background_server import server_address
+from legato.cli.api_client import Listing, readable_json
 from legato.cli.console import out
-from legato.cli.plain_text import plain_text, replace_what_the_terminal_lacks
-from legato.cli.views import (
+from legato.cli.plain_text import plain, plain_text
+from legato.cli.server_options import ApiKey, Json, Url, asked_server
+from legato.cli.tables import (
     CLIENT_CELLS,
-    ApiKey,
-    Json,
-    Url,
+    Column,
     client_text,
     columns,
     id_text,
     local_time,
     optional_duration,
     print_view,
+    table_of,
 )
 from legato.telemetry.record import LiveRequest
 from legato.telemetry.summary import RequestSummary
 from legato.telemetry.wording import duration
+
+Request = LiveRequest | RequestSummary
+"""A running one, or one that has ended."""
 
 WHY_FROM = 170
 """Columns of the terminal from which on there is room for the verdict."""
@@ -36,28 +37,19 @@ ARRIVED_FROM = 100
 """The same for when it arrived."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of the table."""
-
-    name: str
-    shown_from: int
-    """How wide the terminal must be for it."""
-    running: Callable[[LiveRequest], str]
-    ended: Callable[[RequestSummary], str]
+def _if_ended(of: Callable[[RequestSummary], str]) -> Callable[[Request], str]:
+    return lambda request: of(request) if isinstance(request, RequestSummary) else ""
 
 
-FIGURES = (
-    Column("PROMPT", 0, lambda live: f"{live.prompt_tokens:,}", lambda ended: f"{ended.prompt_tokens:,}"),
-    Column("CACHED", 120, lambda live: f"{live.cached_tokens:,}", lambda ended: f"{ended.cached_tokens:,}"),
-    Column("ANSWER", 100, lambda live: f"{live.answer_tokens:,}", lambda ended: f"{ended.answer_tokens:,}"),
-    Column("WAITED", 0, lambda live: "", lambda ended: duration(ended.load_ms + ended.queue_ms)),
-    Column("READ", 0, lambda live: "", lambda ended: duration(ended.prefill_ms)),
-    Column("WROTE", 0, lambda live: "", lambda ended: duration(ended.decode_ms)),
-    Column(
-        "GAP", 0, lambda live: optional_duration(live.gap_max_ms), lambda ended: optional_duration(ended.itl_max_ms)
-    ),
-    Column("STALLS", 110, lambda live: "", lambda ended: f"{ended.stalls:,}"),
+FIGURES: tuple[Column[Request], ...] = (
+    Column("PROMPT", lambda request: f"{request.prompt_tokens:,}"),
+    Column("CACHED", lambda request: f"{request.cached_tokens:,}", shown_from=120),
+    Column("ANSWER", lambda request: f"{request.answer_tokens:,}", shown_from=100),
+    Column("WAITED", _if_ended(lambda ended: duration(ended.load_ms + ended.queue_ms))),
+    Column("READ", _if_ended(lambda ended: duration(ended.prefill_ms))),
+    Column("WROTE", _if_ended(lambda ended: duration(ended.decode_ms))),
+    Column("GAP", lambda one: optional_duration(one.itl_max_ms if isinstance(one, RequestSummary) else one.gap_max_ms)),
+    Column("STALLS", _if_ended(lambda ended: f"{ended.stalls:,}"), shown_from=110),
 )
 """Tokens, then durations: of loading and queueing, of reading, of writing, and the longest gap between tokens."""
 
@@ -73,13 +65,12 @@ def requests_command(
     api_key: ApiKey = None,
 ) -> None:
     """List the running server's newest requests, running ones first, and where the time of each went."""
-    replace_what_the_terminal_lacks()
-    with ApiClient(server_address(url, api_key)) as server:
-        if as_json:
-            body = server.listing_json(limit=limit, client=client, slower_than_ms=slower_than)
-            typer.echo(readable_json(body))
-            return
-        listing = server.listing(limit=limit, client=client, slower_than_ms=slower_than)
+    with asked_server(url, api_key) as server:
+        answer = server.listing(limit=limit, client=client, slower_than_ms=slower_than)
+    if as_json:
+        typer.echo(readable_json(answer.body))
+        return
+    listing = answer.decoded()
     if not listing.running and not listing.requests:
         out.print("No requests yet." if client is None and slower_than is None else "No such requests.")
         return
@@ -87,36 +78,28 @@ def requests_command(
 
 
 def requests_table(listing: Listing, *, width: int) -> Table:
-    """The running requests, then the ended ones, a row each.
-
-    Args:
-        listing: What the server said.
-        width: Columns of the terminal; the narrower it is, the less is shown.
-    """
-    figures = [column for column in FIGURES if width >= column.shown_from]
-    reasons = width >= WHY_FROM and any(summary.verdict for summary in listing.requests)
-    arrived = width >= ARRIVED_FROM
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("ID", no_wrap=True)
-    if arrived:
-        table.add_column("ARRIVED", no_wrap=True)
-    table.add_column("CLIENT", overflow="ellipsis", no_wrap=True, max_width=CLIENT_CELLS)
-    table.add_column("STATE", no_wrap=True)
-    for column in figures:
-        table.add_column(column.name, justify="right", no_wrap=True)
-    if reasons:
-        # The only column that wraps, so that it takes its room from no other.
-        table.add_column("WHY", min_width=40)
-    for live in listing.running:
-        row = [id_text(live.id, width), *([Text(f"{duration(live.since_ms)} ago")] if arrived else [])]
-        row += [client_text(live.client), Text(live.phase), *(Text(column.running(live)) for column in figures)]
-        table.add_row(*row, *([Text()] if reasons else []), style="bold")
-    for ended in listing.requests:
-        row = [id_text(ended.id, width), *([Text(local_time(ended.arrived_at))] if arrived else [])]
-        row += [client_text(ended.client), _end(ended), *(Text(column.ended(ended)) for column in figures)]
-        table.add_row(*row, *([plain_text(ended.verdict)] if reasons else []))
-    return table
+    """The running requests, then the ended ones, a row each; the narrower the terminal, the less is shown."""
+    shown: list[Column[Request]] = [
+        Column("ID", lambda request: id_text(request.id, width), right=False),
+        Column("ARRIVED", _arrived, ARRIVED_FROM, right=False),
+        Column("CLIENT", lambda request: client_text(request.client), right=False, max_width=CLIENT_CELLS),
+        Column("STATE", _state, right=False),
+        *FIGURES,
+    ]
+    if any(ended.verdict for ended in listing.requests):
+        why = _if_ended(lambda ended: plain(ended.verdict))
+        shown.append(Column("WHY", why, WHY_FROM, right=False, wraps_from=40))
+    requests: list[Request] = [*listing.running, *listing.requests]
+    return table_of(shown, requests, width, lambda request: "bold" if isinstance(request, LiveRequest) else "")
 
 
-def _end(ended: RequestSummary) -> Text:
-    return plain_text(ended.end, style="red" if ended.end == "failed" else "")
+def _arrived(request: Request) -> str:
+    return (
+        local_time(request.arrived_at) if isinstance(request, RequestSummary) else f"{duration(request.since_ms)} ago"
+    )
+
+
+def _state(request: Request) -> Text:
+    if isinstance(request, LiveRequest):
+        return Text(request.phase)
+    return plain_text(request.end, style="red" if request.end == "failed" else "")

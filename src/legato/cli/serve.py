@@ -58,15 +58,7 @@ def command(flags: dict[str, Any]) -> None:
 
 
 def ready_lines(name: str, url: str, state: Ready, gap_target_ms: float, profile: Profile | None) -> str:
-    """What a person is told when the model is ready.
-
-    Args:
-        name: What clients call it.
-        url: Where the server is.
-        state: The model.
-        gap_target_ms: Of its answers.
-        profile: The tuned settings, None if none are used.
-    """
+    """What a person is told when the model, called `name` by clients, is ready; the profile is one in use."""
     model = state.model
     details = {
         "adaptive": f", gaps of at most {gap_target_ms:g} ms",

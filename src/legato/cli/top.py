@@ -16,19 +16,19 @@ from rich.table import Table
 from rich.text import Text
 
 from legato.cli.api_client import ApiClient, Status
-from legato.cli.background_server import server_address
 from legato.cli.console import out
-from legato.cli.plain_text import plain_text, replace_what_the_terminal_lacks
-from legato.cli.views import (
+from legato.cli.plain_text import plain_text
+from legato.cli.server_options import ApiKey, Url, asked_server
+from legato.cli.tables import (
     CLIENT_CELLS,
-    ApiKey,
-    Url,
+    Column,
     client_text,
     columns,
     id_text,
     optional_duration,
     optional_rate,
     print_view,
+    table_of,
 )
 from legato.errors import LegatoError
 from legato.telemetry.record import LiveRequest
@@ -59,8 +59,7 @@ def top_command(url: Url = None, api_key: ApiKey = None) -> None:
 
     Where the output is no terminal, one picture is printed.
     """
-    replace_what_the_terminal_lacks()
-    with ApiClient(server_address(url, api_key), timeout_s=TIMEOUT_S) as server:
+    with asked_server(url, api_key, timeout_s=TIMEOUT_S) as server:
         first = snapshot(server)
         if not out.is_terminal:
             print_view(picture(first, server.base_url, columns()))
@@ -75,7 +74,7 @@ def snapshot(server: ApiClient) -> Snapshot:
     Raises:
         LegatoError: It can't be reached or refuses.
     """
-    return Snapshot(server.status(), server.listing(limit=1).running)
+    return Snapshot(server.status().decoded(), server.listing(limit=1).decoded().running)
 
 
 def later_snapshot(server: ApiClient, before: Snapshot) -> Snapshot:
@@ -169,31 +168,29 @@ def rates_line(status: Status) -> str:
 
 
 def lanes_table(running: list[LiveRequest], width: int) -> Table:
-    """A line for each running request, who writes on top, the longest there first.
-
-    Args:
-        running: The requests.
-        width: Columns of the terminal; where there are few, less is shown.
-    """
+    """A line for each running request, who writes on top, the longest there first; less of it on a narrow terminal."""
     roomy = width >= ROOMY_FROM
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("ID", no_wrap=True)
-    if roomy:
-        table.add_column("CLIENT", overflow="ellipsis", no_wrap=True, max_width=CLIENT_CELLS)
-    table.add_column("PHASE", no_wrap=True)
-    table.add_column("PROGRESS", no_wrap=True)
-    for name in ("ANSWER", "RATE", "GAP", "WORST", "SINCE") if roomy else ("RATE", "WORST", "SINCE"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for live in sorted(running, key=lambda live: (LANES.index(live.phase), -live.since_ms)):
-        speed = "-" if live.decode_tokens_per_second is None else f"{live.decode_tokens_per_second:.0f}/s"
-        worst, since = optional_duration(live.gap_max_ms), duration(live.since_ms)
-        request, phase = id_text(live.id, width), LANE_NAMES[live.phase]
-        if roomy:
-            figures = [f"{live.answer_tokens:,}", speed, optional_duration(live.gap_ms), worst, since]
-            table.add_row(request, client_text(live.client), phase, progress_and_tier(live), *figures)
-        else:
-            table.add_row(request, phase, progress(live, cells=PROGRESS_CELLS // 2), speed, worst, since)
-    return table
+    shown: list[Column[LiveRequest]] = [
+        Column("ID", lambda live: id_text(live.id, width), right=False),
+        Column("CLIENT", lambda live: client_text(live.client), ROOMY_FROM, right=False, max_width=CLIENT_CELLS),
+        Column("PHASE", lambda live: LANE_NAMES[live.phase], right=False),
+        Column("PROGRESS", progress_and_tier if roomy else _short_progress, right=False),
+        Column("ANSWER", lambda live: f"{live.answer_tokens:,}", ROOMY_FROM),
+        Column("RATE", _speed),
+        Column("GAP", lambda live: optional_duration(live.gap_ms), ROOMY_FROM),
+        Column("WORST", lambda live: optional_duration(live.gap_max_ms)),
+        Column("SINCE", lambda live: duration(live.since_ms)),
+    ]
+    lanes = sorted(running, key=lambda live: (LANES.index(live.phase), -live.since_ms))
+    return table_of(shown, lanes, width)
+
+
+def _speed(live: LiveRequest) -> str:
+    return "-" if live.decode_tokens_per_second is None else f"{live.decode_tokens_per_second:.0f}/s"
+
+
+def _short_progress(live: LiveRequest) -> str:
+    return progress(live, cells=PROGRESS_CELLS // 2)
 
 
 def progress(live: LiveRequest, *, cells: int = PROGRESS_CELLS) -> str:

@@ -12,9 +12,11 @@ import typer
 from rich.table import Table
 
 from legato.cli.console import err, out, say
+from legato.errors import LegatoError
+from legato.models import LocalModel, check_gguf, default_store
+from legato.settings import load_settings
 
 if TYPE_CHECKING:
-    from legato.models import LocalModel
     from legato.tuning.advice import ConvertedModel
     from legato.tuning.choice import Choice, Forecast
     from legato.tuning.session import Findings, Trial
@@ -60,9 +62,6 @@ def command(
     FlashAttention, threads, KV types, chunk sizes and joined calls are tried, and what faster weight types would bring.
     """
     # Imported here so that `legato --help` need not wait for the library.
-    from legato.errors import LegatoError
-    from legato.models import check_gguf, default_store
-    from legato.settings import load_settings
     from legato.tuning.choice import choose
     from legato.tuning.session import Session
 
@@ -174,17 +173,16 @@ def converted_models(findings: Findings, choice: Choice) -> list[ConvertedModel]
         if trial.weights is None:
             continue
         loss = findings.losses.get(trial.weights)
-        if own.beside_chat_s is not None and seen.beside_chat_s is not None:
-            speedup = own.beside_chat_s / seen.beside_chat_s
-        else:
-            speedup = own.alone_s / seen.alone_s
+        before_s, after_s = own.beside_chat_s, seen.beside_chat_s
+        if before_s is None or after_s is None:
+            before_s, after_s = own.alone_s, seen.alone_s
         converted.append(
             ConvertedModel(
                 trial.weights,
-                speedup,
-                seen.decode_s / own.decode_s,
-                loss.kl_divergence if loss else None,
-                loss.perplexity_ratio if loss else None,
+                speedup=before_s / after_s,
+                decode_ratio=seen.decode_s / own.decode_s,
+                kl_divergence=loss.kl_divergence if loss else None,
+                perplexity_ratio=loss.perplexity_ratio if loss else None,
             )
         )
     return converted

@@ -4,44 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
-from legato.bench.reading import Message
+from legato.bench.reading import Message, assistant, user
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import with_slack
-from legato.bench.session import Session, assistant, user
+from legato.bench.scenarios.scenario import Parameter, Scenario, TargetSession, with_slack
 
 AFTER_ERROR_S = 1.0
 """Pause of whoever got an error, so that a server that refuses is not flooded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
-    """Conversations grow turn by turn, as each turn sends all that was said; a long one makes way for a new one."""
+class Crowd(Scenario):
+    """Several people chat, each at their own pace; jobs may send long prompts beside them.
+
+    Conversations grow turn by turn, as each turn sends all that was said; a long one makes way for a new one.
+    """
 
     name: ClassVar[ScenarioName] = "crowd"
 
-    people: int = 4
-    duration_s: float = 60.0
+    people: Annotated[int, Parameter("How many chat at once.", least=1)] = 4
+    duration_s: Annotated[float, Parameter("How long they come back, seconds.", least=0.1)] = 60.0
     """Nobody sends anything new after this; answers are still read to their end."""
-    think_s: float = 5.0
-    """Mean time from an answer to the next message; single ones are random, exponentially distributed."""
-    turn_tokens: int = 60
-    """Of each message."""
-    answer_tokens: int = 120
-    conversation_tokens: int = 3000
-    """Length at which a person begins anew."""
-    jobs: int = 0
-    """Background jobs; each sends one long prompt after the other."""
-    job_tokens: int = 4000
-    job_answer_tokens: int = 32
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Counts, lengths and times."""
-        return asdict(self)
+    think_s: Annotated[float, Parameter("Mean time between an answer and the next message, seconds.", least=0)] = 5
+    """Single ones are random, exponentially distributed."""
+    turn_tokens: Annotated[int, Parameter("Length of a message, tokens.", least=1)] = 60
+    answer_tokens: Annotated[int, Parameter("Length of an answer, tokens.", least=1)] = 120
+    conversation_tokens: Annotated[
+        int, Parameter("Length at which a person begins a new conversation, tokens.", least=1)
+    ] = 3000
+    jobs: Annotated[int, Parameter("Background jobs that send one long prompt after another.", least=0)] = 0
+    job_tokens: Annotated[int, Parameter("Length of a job's prompt, tokens.", least=1)] = 4000
+    job_answer_tokens: Annotated[int, Parameter("Length of a job's answer, tokens.", least=1)] = 32
 
     @property
     def steps(self) -> int:
@@ -54,7 +50,7 @@ class Crowd:
         conversation = self.conversation_tokens + self.turn_tokens + self.answer_tokens
         return with_slack(max(conversation, self.job_tokens + self.job_answer_tokens if self.jobs else 0))
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: TargetSession) -> None:
         """All at once, until the time is over."""
         until = asyncio.get_running_loop().time() + self.duration_s
         async with asyncio.TaskGroup() as group:
@@ -64,7 +60,7 @@ class Crowd:
                 group.create_task(self._job(session, number, until))
             group.create_task(self._clock(session))
 
-    async def _person(self, session: Session, number: int, until: float) -> None:
+    async def _person(self, session: TargetSession, number: int, until: float) -> None:
         role = f"person {number}"
         source = random.Random(f"{session.prompts.seed}/{role}")
         conversation: list[Message] = []
@@ -74,7 +70,7 @@ class Crowd:
             if not _time_left(until):
                 return
             message = user(session.prompts.text(f"{role} {turn}", self.turn_tokens))
-            answer = await session.ask([*conversation, message], self.answer_tokens, role=role, round=turn)
+            answer = await session.client.ask([*conversation, message], self.answer_tokens, role=role, round=turn)
             if answer.measured.error:
                 await asyncio.sleep(AFTER_ERROR_S)
                 continue
@@ -88,17 +84,19 @@ class Crowd:
             return len(conversation) // 2 * (self.turn_tokens + self.answer_tokens)
         return prompt_tokens + self.answer_tokens
 
-    async def _job(self, session: Session, number: int, until: float) -> None:
+    async def _job(self, session: TargetSession, number: int, until: float) -> None:
         role = f"job {number}"
         for turn in count():
             if not _time_left(until):
                 return
             text = session.prompts.text(f"{role} {turn}", self.job_tokens)
-            answer = await session.ask(text, self.job_answer_tokens, role=role, round=turn, depth=self.job_tokens)
+            answer = await session.client.ask(
+                text, self.job_answer_tokens, role=role, round=turn, depth=self.job_tokens
+            )
             if answer.measured.error:
                 await asyncio.sleep(AFTER_ERROR_S)
 
-    async def _clock(self, session: Session) -> None:
+    async def _clock(self, session: TargetSession) -> None:
         for _ in range(self.steps):
             await asyncio.sleep(min(1.0, self.duration_s))
             session.progress.step()

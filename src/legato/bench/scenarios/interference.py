@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import with_slack
-from legato.bench.session import Session
+from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, TargetSession, with_slack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interference:
-    """What the long prompt does to the chat's gaps, and how long the question waits behind it."""
+class Interference(Scenario):
+    """A running chat, a long prompt that arrives, and a short question behind it."""
 
     name: ClassVar[ScenarioName] = "interference"
 
-    prompt_tokens: int = 6000
-    """Of the document."""
-    answer_tokens: int = 16
-    """To the document, and to the question."""
-    chat_tokens: int = 4000
-    """Of the chat's answer, at most: it is ended when the other two have theirs."""
-    chat_alone_s: float = 3.0
-    """From the chat's first text to the document."""
-    question_after_s: float = 0.3
-    """From the document to the question."""
-    rounds: int = 3
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Lengths, waits and rounds."""
-        return asdict(self)
+    prompt_tokens: Annotated[int, Parameter("Length of the long prompt, tokens.", least=1)] = 6000
+    answer_tokens: Annotated[int, Parameter("Answers to the prompt and the question, tokens.", least=1)] = 16
+    chat_tokens: Annotated[int, Parameter("Longest answer of the running chat, tokens.", least=1)] = 4000
+    """The chat is ended when the other two have their answers."""
+    chat_alone_s: Annotated[
+        float, Parameter("From the chat's first text to the long prompt, seconds.", least=0, option="alone")
+    ] = 3.0
+    question_after_s: Annotated[float, Parameter("From the prompt to the question, seconds.", least=0)] = 0.3
+    rounds: Rounds = 3
 
     @property
     def steps(self) -> int:
@@ -44,7 +36,7 @@ class Interference:
         """The document with its answer, or the chat, whichever is longer."""
         return with_slack(max(self.prompt_tokens + self.answer_tokens, self.chat_tokens + 100))
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: TargetSession) -> None:
         """Round by round."""
         short_chats = 0
         for number in range(self.rounds):
@@ -56,22 +48,22 @@ class Interference:
                 "their answers, so that its gaps don't show all of the interference."
             )
 
-    async def _round(self, session: Session, number: int) -> bool:
+    async def _round(self, session: TargetSession, number: int) -> bool:
         """One round; whether the chat outlasted the others."""
         story = session.prompts.words(f"chat {number}", 12) + " Write a very long story about this."
         document = session.prompts.text(f"document {number}", self.prompt_tokens)
         question = session.prompts.question(f"question {number}")
-        started = asyncio.Event()
-        chat = asyncio.create_task(session.ask(story, self.chat_tokens, role="chat", round=number, started=started))
+        started, ask = asyncio.Event(), session.client.ask
+        chat = asyncio.create_task(ask(story, self.chat_tokens, role="chat", round=number, started=started))
         try:
             await _either(chat, started)
             await asyncio.sleep(self.chat_alone_s)
             async with asyncio.TaskGroup() as others:
                 others.create_task(
-                    session.ask(document, self.answer_tokens, role="document", round=number, depth=self.prompt_tokens)
+                    ask(document, self.answer_tokens, role="document", round=number, depth=self.prompt_tokens)
                 )
                 await asyncio.sleep(self.question_after_s)
-                others.create_task(session.ask(question, self.answer_tokens, role="question", round=number))
+                others.create_task(ask(question, self.answer_tokens, role="question", round=number))
             outlasted = not chat.done()
         finally:
             chat.cancel()

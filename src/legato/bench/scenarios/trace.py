@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import with_slack
-from legato.bench.session import Session
+from legato.bench.scenarios.scenario import Scenario, TargetSession, with_slack
 from legato.errors import LegatoError
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -31,7 +30,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(Scenario):
     """Requests come when they came, however long the server takes for those before."""
 
     name: ClassVar[ScenarioName] = "trace"
@@ -47,13 +46,8 @@ class Trace:
     @property
     def options(self) -> dict[str, Any]:
         """Source and scales; the arrivals are in the requests."""
-        return {
-            "file": self.file,
-            "rate": self.rate,
-            "length": self.length,
-            "limit_s": self.limit_s,
-            "requests": len(self.arrivals),
-        }
+        scales = {"file": self.file, "rate": self.rate, "length": self.length, "limit_s": self.limit_s}
+        return scales | {"requests": len(self.arrivals)}
 
     @property
     def steps(self) -> int:
@@ -65,7 +59,7 @@ class Trace:
         """The longest prompt and answer together."""
         return with_slack(max(arrival.prompt_tokens + arrival.answer_tokens for arrival in self.arrivals))
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: TargetSession) -> None:
         """Send each at its time and read all answers."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -80,8 +74,8 @@ class Trace:
         if late_s > LATE_S:
             session.notes.append(f"The load generator sent requests up to {late_s * 1000:.0f} ms late.")
 
-    async def _one(self, session: Session, text: str, arrival: Arrival) -> None:
-        await session.ask(text, arrival.answer_tokens, role="request", depth=arrival.prompt_tokens)
+    async def _one(self, session: TargetSession, text: str, arrival: Arrival) -> None:
+        await session.client.ask(text, arrival.answer_tokens, role="request", depth=arrival.prompt_tokens)
         session.progress.step()
 
 
@@ -99,7 +93,7 @@ def load_trace(file: Path, *, rate: float = 1.0, length: float = 1.0, limit_s: f
     """
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
-            arrivals = _read(file, csv.reader(lines), rate, length, limit_s)
+            arrivals = _read(file, csv.DictReader(lines), rate, length, limit_s)
     except OSError as error:
         raise LegatoError(f"The trace {file} can't be read: {error.strerror}.") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -109,19 +103,22 @@ def load_trace(file: Path, *, rate: float = 1.0, length: float = 1.0, limit_s: f
     return Trace(arrivals=tuple(arrivals), file=file.name, rate=rate, length=length, limit_s=limit_s)
 
 
-def _read(file: Path, rows: Any, rate: float, length: float, limit_s: float | None) -> list[Arrival]:
-    places = _places(file, next(rows, []))
+def _read(file: Path, rows: csv.DictReader[str], rate: float, length: float, limit_s: float | None) -> list[Arrival]:
+    rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
+    for column in COLUMNS:
+        if column not in rows.fieldnames:
+            raise LegatoError(
+                f"Line 1 of the trace {file} does not name the column {column}; it must have {', '.join(COLUMNS)}."
+            )
     arrivals: list[Arrival] = []
     first = latest = None
     for row in rows:
-        if not row:
-            continue
         try:
-            moment, prompt, answer = _parse(row, places)
+            moment, prompt, answer = _parse(row)
             first = first or moment
             if moment < (latest or moment):
                 raise ValueError("its time is before that of the line above")
-        except (ValueError, IndexError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             raise LegatoError(
                 f"Line {rows.line_num} of the trace {file} is malformed ({error}); "
                 "it needs a time such as 2023-11-16 18:15:46.68, then two counts of tokens above 0."
@@ -134,19 +131,8 @@ def _read(file: Path, rows: Any, rate: float, length: float, limit_s: float | No
     return arrivals
 
 
-def _places(file: Path, head: list[str]) -> list[int]:
-    names = [name.strip() for name in head]
-    missing = [name for name in COLUMNS if name not in names]
-    if missing:
-        raise LegatoError(
-            f"Line 1 of the trace {file} does not name the column {missing[0]}; it must have {', '.join(COLUMNS)}."
-        )
-    return [names.index(name) for name in COLUMNS]
-
-
-def _parse(row: list[str], places: list[int]) -> tuple[datetime, int, int]:
-    time_text, prompt_text, answer_text = (row[place].strip() for place in places)
-    prompt, answer = int(prompt_text), int(answer_text)
+def _parse(row: dict[str, str]) -> tuple[datetime, int, int]:
+    prompt, answer = int(row["ContextTokens"]), int(row["GeneratedTokens"])
     if prompt < 1 or answer < 1:
         raise ValueError("a count is below 1")
-    return datetime.fromisoformat(time_text), prompt, answer
+    return datetime.fromisoformat(row["TIMESTAMP"].strip()), prompt, answer

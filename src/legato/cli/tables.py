@@ -1,12 +1,14 @@
-"""What the commands that ask a running server share: their options, and how they print."""
+"""Tables of requests and of what is remembered: as wide as the terminal, and safe to print."""
 
 from __future__ import annotations
 
 import datetime
-from typing import Annotated
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-import typer
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from legato.cli.console import out
@@ -22,9 +24,43 @@ SHORT_ID = 17
 WHOLE_ID_FROM = 150
 """Columns of the terminal from which on ids are shown whole."""
 
-Url = Annotated[str | None, typer.Option(help="Server to ask, such as http://127.0.0.1:8383.")]
-ApiKey = Annotated[str | None, typer.Option(envvar="LEGATO_CHAT_KEY", help="API key of that server.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the server's JSON.")]
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """One column of a table."""
+
+    name: str
+    cell: Callable[[Row], str | Text]
+    shown_from: int = 0
+    """How wide the terminal must be for it."""
+    right: bool = True
+    max_width: int | None = None
+    """Longer cells are cut off."""
+    wraps_from: int | None = None
+    """The fewest cells of one that wraps, so that it takes its room from no other."""
+
+
+def table_of(
+    columns: Sequence[Column[Row]], rows: Iterable[Row], width: int, style: Callable[[Row], str] = lambda _: ""
+) -> Table:
+    """A table with the columns for which a terminal of that width has room, each row in its style."""
+    shown = [column for column in columns if width >= column.shown_from]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in shown:
+        table.add_column(
+            column.name,
+            justify="right" if column.right else "left",
+            no_wrap=column.wraps_from is None,
+            min_width=column.wraps_from,
+            max_width=column.max_width,
+        )
+    for row in rows:
+        cells = (column.cell(row) for column in shown)
+        # Texts alone: rich would look for markup in strings.
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells), style=style(row))
+    return table
 
 
 def columns() -> int:
