@@ -86,8 +86,8 @@ class Adaptive:
             now_s: When the step begins.
         """
         decoding, prefilling = _by_phase(admitted)
-        decode_s = self._decode_s(decoding)
         if not prefilling:
+            decode_s = self._decode_s(decoding)
             return Plan(_ids(decoding), shortest_gap_s=decode_s, memo=_Memo(decode_s, NOBODY))
         prefilling, turns = self._applied.turns.order(prefilling)
         first = prefilling[0]
@@ -108,9 +108,9 @@ class Adaptive:
             least_s = self._costs.chunk_s(first.computed_tokens, min(LEAST_CHUNK, first.prefill_left))
         headroom = self._headroom.factor
         shortest_s = (decode_s + least_s) * headroom
-        gap_s = max(shortest_s, min(map(self._target_s, decoding))) / headroom
+        gap_s = max(shortest_s, min(self._targets_s(decoding))) / headroom
         # Whoever can't wait for another gap decodes together with whoever is due, so that they keep step.
-        latest_s = [self._latest_s(s, shortest_s) for s in decoding]
+        latest_s = self._latest_s(decoding, shortest_s)
         until_s = now_s + decode_s + gap_s
         due = [s for s, at_s in zip(decoding, latest_s, strict=True) if at_s < until_s]
         if is_interruptible:
@@ -133,8 +133,7 @@ class Adaptive:
         decoding, _ = _by_phase(admitted)
         if not decoding:
             return math.inf
-        shortest_s = self._applied.shortest_gap_s
-        latest_s = min(self._latest_s(s, shortest_s) for s in decoding)
+        latest_s = min(self._latest_s(decoding, self._applied.shortest_gap_s))
         return latest_s - self._decode_s(decoding, interrupting=True)
 
     def room_s(self, admitted: Listing[Sequence]) -> float:
@@ -142,7 +141,7 @@ class Adaptive:
         decoding, _ = _by_phase(admitted)
         if not decoding:
             return math.inf
-        return min(map(self._target_s, decoding)) / self._headroom.factor - self._decode_s(decoding)
+        return min(self._targets_s(decoding)) / self._headroom.factor - self._decode_s(decoding)
 
     def note_prefill(self, sequence: Sequence, took_s: float) -> None:
         """So much time was spent on prefilling a prompt."""
@@ -159,11 +158,17 @@ class Adaptive:
     def _target_s(self, sequence: Sequence) -> float:
         return self._gap_target_s if sequence.gap_target_s is None else sequence.gap_target_s
 
-    def _latest_s(self, sequence: Sequence, shortest_gap_s: float) -> float:
-        """When its next token is to be there at the latest."""
-        if sequence.last_token_s is None:  # it gave its cells up, and has them again
-            return 0.0
-        return sequence.last_token_s + max(self._target_s(sequence), shortest_gap_s) / self._headroom.factor
+    def _targets_s(self, sequences: Listing[Sequence]) -> list[float]:
+        own_s = self._gap_target_s
+        return [own_s if s.gap_target_s is None else s.gap_target_s for s in sequences]
+
+    def _latest_s(self, decoding: Listing[Sequence], shortest_gap_s: float) -> list[float]:
+        """When the next token of each is to be there at the latest; long ago if it has its cells again."""
+        headroom = self._headroom.factor
+        return [
+            0.0 if s.last_token_s is None else s.last_token_s + max(target_s, shortest_gap_s) / headroom
+            for s, target_s in zip(decoding, self._targets_s(decoding), strict=True)
+        ]
 
     def _is_interruptible(self, first: Sequence, admitted: Listing[Sequence]) -> bool:
         if first.in_prefill_context or not self._interruptible:
@@ -242,4 +247,4 @@ def _by_phase(admitted: Listing[Sequence]) -> tuple[list[Sequence], list[Sequenc
 
 
 def _ids(sequences: Listing[Sequence]) -> tuple[int, ...]:
-    return tuple(s.id for s in sequences)
+    return tuple([s.id for s in sequences])

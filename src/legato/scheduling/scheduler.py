@@ -209,11 +209,12 @@ class Scheduler(Generic[S]):
             now_s: When it begins.
         """
         served = self._served(now_s)
-        restores, given_up = self._restores(served, now_s)
-        if restores:
-            return Plan(decodes=decoding(served), restores=restores, given_up=given_up)
-        plan = self.policy.plan(served, now_s)
-        return replace(plan, given_up=given_up) if given_up else plan
+        movable = [s for s in self._admitted.values() if s.restore is not None and s.restore.move_s is not None]
+        if not movable:
+            return self.policy.plan(served, now_s)
+        restores, given_up = self._restores(movable, served, now_s)
+        plan = Plan(decodes=decoding(served), restores=restores) if restores else self.policy.plan(served, now_s)
+        return replace(plan, given_up=given_up)
 
     def due_s(self, now_s: float) -> float:
         """When a chunk that is being prefilled interruptibly has to be interrupted.
@@ -236,18 +237,19 @@ class Scheduler(Generic[S]):
         return admission.promoted(everybody, now_s, self._background_wait_s)
 
     def _served(self, now_s: float) -> Listing[S]:
-        admitted = self._admitted.values()
-        if not any(s.background or s.restore is not None for s in admitted):
-            return tuple(admitted)  # the usual case
-        return admission.served(admitted, self._promoted(now_s))
+        admitted = list(self._admitted.values())
+        if any(s.background or s.restore is not None for s in admitted):
+            return admission.served(admitted, self._promoted(now_s))
+        return admitted  # the usual case
 
-    def _restores(self, served: Listing[S], now_s: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _restores(
+        self, movable: Listing[S], served: Listing[S], now_s: float
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Whose beginning can be moved without making an answer's next token late, one at a time; who gives that up.
 
         A move that takes longer than that waits until nobody decodes, but not for longer than makes sense.
         """
-        movable = [s for s in self._admitted.values() if s.restore is not None and s.restore.move_s is not None]
-        room_s = self.policy.room_s(served) if movable else 0.0
+        room_s = self.policy.room_s(served)
         given_up: list[int] = []
         for request in movable:
             restore = request.restore

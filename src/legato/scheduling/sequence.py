@@ -64,4 +64,5 @@ class Sequence:
     @property
     def prefill_left(self) -> int:
         """Tokens to prefill before it can decode: of its prompt, and after a preemption of its answer so far."""
-        return self.prompt_tokens + max(0, self.new_tokens - 1) - self.computed_tokens
+        left = self.prompt_tokens - self.computed_tokens
+        return left if self.new_tokens < 2 else left + self.new_tokens - 1
