@@ -11,8 +11,8 @@ import pytest
 from legato.cli.tune import note
 from legato.scheduling.costs import Coefficients
 from legato.tuning.advice import ConvertedModel, advised_weights, sentence
-from legato.tuning.child import Measure, OutOfTimeError, RefusedError, Result, Task
 from legato.tuning.choice import CHAT_DEPTH, INTERRUPTIBLE_GAP, Measured, choose, forecast, is_confirmed_by
+from legato.tuning.isolated import Measure, OutOfTimeError, RefusedError, Result, Task
 from legato.tuning.measure import Measurement, ThreadTimes
 from legato.tuning.session import Findings, Session
 

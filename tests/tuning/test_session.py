@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.tuning.child import Measure, OutOfTimeError, RefusedError, run
+from legato.tuning.isolated import Measure, OutOfTimeError, RefusedError, run
 from legato.tuning.measure import Configuration, Measurement
 from legato.tuning.session import Session, thread_counts
 
