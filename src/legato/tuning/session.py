@@ -122,6 +122,7 @@ class Session:
         convert: Also measure faster weight types, in a temporary folder.
         report: Told what begins, with the share of the time that is gone, 0 to 1.
         runner: Does the work.
+        clock: Seconds from any beginning.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Session:
         convert: bool,
         report: Callable[[str, float], None],
         runner: Runner = run,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model_path = model_path
         self._size_bytes = size_bytes
@@ -144,7 +146,8 @@ class Session:
         self._convert = convert
         self._report = report
         self._runner = runner
-        self._begun_s = time.monotonic()
+        self._clock = clock
+        self._begun_s = clock()
         self._trial_s = max(SHORTEST_TRIAL_S, min(LONGEST_TRIAL_S, limit_s * TRIAL_SHARE))
         self._overhead_s = FIRST_OVERHEAD_S
         self._findings = Findings()
@@ -175,7 +178,7 @@ class Session:
         return self._findings
 
     def _remaining_s(self) -> float:
-        return self._limit_s - (time.monotonic() - self._begun_s)
+        return self._limit_s - (self._clock() - self._begun_s)
 
     def _spare_s(self) -> float:
         """Seconds that are left without those kept for a confirmation, once there is something to confirm."""
@@ -201,14 +204,14 @@ class Session:
         is_first = not self._findings.trials
         if not self._has_time(name, 0 if is_first else self._trial_s + self._overhead_s):
             return None
-        begun_s = time.monotonic()
+        begun_s = self._clock()
         limit_s = min(self._trial_s, max(0.1, self._spare_s() - self._overhead_s))
         try:
             measurement = self._runner(Measure(configuration, limit_s), Measurement, timeout_s=self._remaining_s())
             pace = self._pace(measurement)
             trial = Trial(name, configuration, measurement, weights=weights, keeps_answers=keeps_answers, pace=pace)
             # A trial also goes a little beyond its own time: that is overhead too.
-            self._overhead_s = max(0.5, time.monotonic() - begun_s - limit_s, self._overhead_s / 2)
+            self._overhead_s = max(0.5, self._clock() - begun_s - limit_s, self._overhead_s / 2)
         except OutOfTimeError:
             self._findings.skipped.append(f"{name}: it was not done in time")
             return None
