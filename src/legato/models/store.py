@@ -53,15 +53,7 @@ class ModelStore:
         self._hub_cache = HubCache(root / "hub")
 
     def resolve(self, reference_text: str, *, progress: Callable[[str], None] | None = None) -> LocalModel:
-        """Find a model, and pull it if it is not here. Without need of a network if it is.
-
-        Args:
-            reference_text: Which model.
-            progress: Takes lines about what is going on.
-
-        Returns:
-            The model; its files are whole GGUF files.
-        """
+        """Find a model, and pull it as `pull` does if it is not here. Without need of a network if it is."""
         return self.pull(reference_text, progress=progress)
 
     def pull(
