@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from legato.errors import LegatoError
-from legato.models import CATALOGUE, CatalogueEntry, ModelStore, WheelMember
+from legato.models import ModelStore
+from legato.models.catalogue import CATALOGUE, CatalogueEntry, WheelMember
 
 from .gguf_files import tiny_gguf
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from legato.errors import LegatoError
-from legato.models import check_gguf, read_header
+from legato.models import check_gguf
 from legato.models.ggml_types import BLOCKS, tensor_bytes
 
 from .gguf_files import ARRAY, STRING, U32, Gguf, Tensor, array_entry, entry, string, tiny_gguf
@@ -38,21 +38,10 @@ def refusal(path: Path) -> str:
 def test_the_header_of_a_whole_file(path: Path) -> None:
     path.write_bytes(tiny_gguf("Tiny model"))
     header = check_gguf(path)
-    assert header.version == 3
     assert header.architecture == "llama"
-    assert header.name == "Tiny model"
     assert header.file_type_name == "Q4_K_M"
     assert header.context_length == 2048
-    assert header.block_count == 2
-    assert header.embedding_length == 32
-    assert header.head_count == 4
-    assert header.head_count_kv == 2
-    assert header.key_length == 8
-    assert header.value_length is None
     assert header.has_chat_template
-    assert header.split_count == 1
-    assert header.tensor_count == 2
-    assert header.weight_bytes == 36 + 64 * 4
     assert header.required_bytes == path.stat().st_size
 
 
@@ -74,7 +63,7 @@ def test_the_alignment_that_the_file_names_is_used(path: Path) -> None:
 
 def test_a_tensor_of_an_unknown_type_is_not_measured(path: Path) -> None:
     path.write_bytes(Gguf(tensors=[Tensor("t", (1 << 40,), 999, b"x")]).build())
-    assert check_gguf(path).weight_bytes == 0
+    assert check_gguf(path).required_bytes == path.stat().st_size - len(b"x")
 
 
 @pytest.mark.parametrize("missing_bytes", [1, 100, 255])
@@ -83,7 +72,6 @@ def test_a_file_that_lacks_its_end_is_cut_off(path: Path, missing_bytes: int) ->
     path.write_bytes(whole[:-missing_bytes])
     text = refusal(path)
     assert f"it has {len(whole) - missing_bytes} of at least {len(whole)} bytes; remove it and pull it again" in text
-    assert read_header(path).tensor_count == 2
 
 
 def test_a_cut_anywhere_in_the_header_is_noticed(path: Path) -> None:
@@ -182,7 +170,7 @@ def test_offsets_beyond_all_files_are_only_numbers(path: Path) -> None:
         struct.pack("<QQ", 0, 2**30),
         struct.pack("<QQ", 0, 1) + string("a") + struct.pack("<IIQ", ARRAY, STRING, 2**30),
         struct.pack("<QQ", 0, 1) + struct.pack("<Q", 2**33),
-        struct.pack("<QQ", 0, 1) + string("general.name") + struct.pack("<IQ", STRING, 2**33),
+        struct.pack("<QQ", 0, 1) + string("general.architecture") + struct.pack("<IQ", STRING, 2**33),
     ],
     ids=["tensors", "entries", "strings", "key", "text"],
 )
@@ -201,11 +189,11 @@ def test_a_hostile_header_in_a_huge_file_costs_neither_time_nor_memory(path: Pat
 
 def test_big_arrays_are_passed_over_and_not_built(path: Path) -> None:
     numbers = array_entry("tokenizer.ggml.token_type", U32, [1] * 500_000)
-    heads = array_entry("llama.attention.head_count", U32, [7] * 500_000)
-    path.write_bytes(Gguf(entries=[numbers, heads]).build())
+    lengths = array_entry("llama.context_length", U32, [7] * 500_000)
+    path.write_bytes(Gguf(entries=[entry("general.architecture", STRING, "llama"), numbers, lengths]).build())
     tracemalloc.start()
     try:
-        assert check_gguf(path).head_count is None
+        assert check_gguf(path).context_length is None
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -252,7 +240,7 @@ def test_tensor_sizes() -> None:
     assert tensor_bytes(0, ()) == 4
     assert tensor_bytes(2, (64, 3)) == 2 * 18 * 3
     assert tensor_bytes(12, (256, 2, 2)) == 144 * 4
-    assert tensor_bytes(4, (32,)) is None
+    assert tensor_bytes(4, (32,)) == 0
 
 
 def test_the_table_of_types_agrees_with_the_library() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from legato.errors import LegatoError
-from legato.models import DEFAULT_MODEL, CatalogueReference, HubReference, PathReference, parse_reference
+from legato.models.catalogue import DEFAULT_MODEL
+from legato.models.reference import CatalogueReference, HubReference, PathReference, parse_reference
 
 
 def test_the_default_model_is_in_the_catalogue() -> None:

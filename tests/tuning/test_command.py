@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,19 @@ from legato.tuning.profile import ProfileStore
 from tests.support.command import refused, run_legato
 
 
+@pytest.fixture
+def one_cpu() -> Iterator[None]:
+    """The test, and what it starts, run on one CPU: threads would wait for those of tests that run beside it."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})
+    yield
+    os.sched_setaffinity(0, cpus)
+
+
+@pytest.mark.usefixtures("one_cpu")
 def test_it_measures_says_what_it_chose_and_remembers_it(model_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "tuning.json"
     done = run_legato(

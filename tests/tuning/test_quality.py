@@ -13,14 +13,14 @@ from legato.tuning.quality import weight_loss
 
 
 def test_a_coarser_type_loses_more_and_the_same_file_nothing(model_path: Path, tmp_path: Path) -> None:
-    same = weight_loss(model_path, model_path)
+    same = weight_loss(model_path, model_path, threads=1)
     assert same.kl_divergence == pytest.approx(0, abs=1e-6)
     assert same.perplexity_ratio == pytest.approx(1, abs=1e-6)
     losses = {}
     for weights in ("Q8_0", "Q4_0"):
         target = tmp_path / f"{weights}.gguf"
         convert(model_path, target, weights)
-        losses[weights] = weight_loss(model_path, target)
+        losses[weights] = weight_loss(model_path, target, threads=1)
         assert target.stat().st_size < converted_bytes(model_path.stat().st_size, "Q4_1", weights)
     assert losses["Q4_0"].kl_divergence > losses["Q8_0"].kl_divergence > 0
     assert losses["Q4_0"].tokens == same.tokens > 200

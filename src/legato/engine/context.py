@@ -17,17 +17,8 @@ from legato.engine.batch import Batch
 from legato.engine.library import start_library
 from legato.engine.model import Model
 
-_GGML_TYPES: dict[KvType, int] = {
-    "f32": lib.GGML_TYPE_F32,
-    "f16": lib.GGML_TYPE_F16,
-    "bf16": 30,  # GGML_TYPE_BF16: the binding lacks the name
-    "q8_0": lib.GGML_TYPE_Q8_0,
-    "q5_1": lib.GGML_TYPE_Q5_1,
-    "q5_0": lib.GGML_TYPE_Q5_0,
-    "q4_1": lib.GGML_TYPE_Q4_1,
-    "q4_0": lib.GGML_TYPE_Q4_0,
-    "iq4_nl": lib.GGML_TYPE_IQ4_NL,
-}
+_GGML_TYPE_BF16 = 30
+"""The binding lacks this name."""
 _FLASH_ATTENTION: dict[FlashAttention, int] = {
     "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
     "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
@@ -75,8 +66,8 @@ class Context:
         params.n_threads = settings.threads
         params.n_threads_batch = settings.threads_prefill
         params.flash_attn_type = _FLASH_ATTENTION[settings.flash_attention]
-        params.type_k = _GGML_TYPES[settings.kv_type_k]
-        params.type_v = _GGML_TYPES[settings.kv_type_v]
+        params.type_k = _ggml_type(settings.kv_type_k)
+        params.type_v = _ggml_type(settings.kv_type_v)
         params.no_perf = True
         self.model = model
         self.handle = lib.llama_init_from_model(model.handle, params)
@@ -138,8 +129,7 @@ class Context:
 
     def length(self, sequence: int) -> int:
         """Tokens of a sequence that have KV state, counted from its start."""
-        last: int = lib.llama_memory_seq_pos_max(self._memory, sequence)
-        return last + 1
+        return int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
     def remove(self, sequence: int, start: int = 0) -> bool:
         """Free a sequence's cells from position `start` on; False if this model cannot cut its state there."""
@@ -163,8 +153,7 @@ class Context:
 
     def state_bytes(self, sequence: int) -> int:
         """Bytes of a sequence's KV state as `save_state` gives it."""
-        size: int = lib.llama_state_seq_get_size(self.handle, sequence)
-        return size
+        return int(lib.llama_state_seq_get_size(self.handle, sequence))
 
     def save_state(self, sequence: int, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """A sequence's KV state as bytes, shape [n]; only an equal context of the same model can read it.
@@ -198,6 +187,10 @@ class Context:
         if self.handle:
             lib.llama_free(self.handle)
             self.handle = None
+
+
+def _ggml_type(name: KvType) -> int:
+    return _GGML_TYPE_BF16 if name == "bf16" else int(getattr(lib, f"GGML_TYPE_{name.upper()}"))
 
 
 def _bytes_pointer(array: NDArray[np.uint8]) -> Any:

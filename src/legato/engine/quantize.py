@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from llama_cpp import llama_cpp as lib
@@ -19,40 +17,16 @@ PARTIAL_ENDING: Final = ".part"
 """Ending of a file that is still being written."""
 
 
-@dataclass(frozen=True, slots=True)
-class WeightType:
-    """A number format of weights."""
+WEIGHT_TYPES: Final[Mapping[str, float]] = {
+    "F32": 32, "F16": 16, "BF16": 16, "Q8_0": 8.5, "Q6_K": 6.6,
+    "Q5_K_M": 5.7, "Q5_K_S": 5.5, "Q5_1": 6, "Q5_0": 5.5,
+    "Q4_K_M": 4.9, "Q4_K_S": 4.6, "Q4_1": 5, "Q4_0": 4.6, "IQ4_NL": 4.6, "IQ4_XS": 4.4,
+    "Q3_K_L": 4.3, "Q3_K_M": 3.9, "Q3_K_S": 3.5, "Q2_K": 3.2,
+}  # fmt: skip
+"""The weight types that a model can be converted to without further data, finest first.
 
-    number: int
-    """The library's own number of it."""
-    bits: float
-    """Bits that a weight takes, about: some tensors are kept finer."""
-
-
-WEIGHT_TYPES: Final[Mapping[str, WeightType]] = MappingProxyType(
-    {
-        "F32": WeightType(lib.LLAMA_FTYPE_ALL_F32, 32),
-        "F16": WeightType(lib.LLAMA_FTYPE_MOSTLY_F16, 16),
-        "BF16": WeightType(lib.LLAMA_FTYPE_MOSTLY_BF16, 16),
-        "Q8_0": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q8_0, 8.5),
-        "Q6_K": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q6_K, 6.6),
-        "Q5_K_M": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q5_K_M, 5.7),
-        "Q5_K_S": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q5_K_S, 5.5),
-        "Q5_1": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q5_1, 6),
-        "Q5_0": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q5_0, 5.5),
-        "Q4_K_M": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q4_K_M, 4.9),
-        "Q4_K_S": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q4_K_S, 4.6),
-        "Q4_1": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q4_1, 5),
-        "Q4_0": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q4_0, 4.6),
-        "IQ4_NL": WeightType(lib.LLAMA_FTYPE_MOSTLY_IQ4_NL, 4.6),
-        "IQ4_XS": WeightType(lib.LLAMA_FTYPE_MOSTLY_IQ4_XS, 4.4),
-        "Q3_K_L": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q3_K_L, 4.3),
-        "Q3_K_M": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q3_K_M, 3.9),
-        "Q3_K_S": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q3_K_S, 3.5),
-        "Q2_K": WeightType(lib.LLAMA_FTYPE_MOSTLY_Q2_K, 3.2),
-    }
-)
-"""The weight types that a model can be converted to without further data, finest first."""
+With each, the bits that a weight takes, about: some tensors are kept finer.
+"""
 
 
 def weight_type(name: str) -> str:
@@ -75,9 +49,8 @@ def converted_bytes(size_bytes: int, source_type: str | None, type_name: str) ->
         source_type: Its weight type; one that is not known is taken for a fine one of four bits.
         type_name: A key of `WEIGHT_TYPES`.
     """
-    known = WEIGHT_TYPES.get(source_type or "")
-    bits = known.bits if known else 4.0
-    return int(size_bytes * WEIGHT_TYPES[type_name].bits / bits * 1.25) + 2**24
+    bits = WEIGHT_TYPES.get(source_type or "", 4.0)
+    return int(size_bytes * WEIGHT_TYPES[type_name] / bits * 1.25) + 2**24
 
 
 def convert(source: Path, target: Path, type_name: str) -> None:
@@ -97,7 +70,8 @@ def convert(source: Path, target: Path, type_name: str) -> None:
     log = start_library()
     log.errors.clear()
     params = lib.llama_model_quantize_default_params()
-    params.ftype = WEIGHT_TYPES[weight_type(type_name)].number
+    known = weight_type(type_name)
+    params.ftype = getattr(lib, f"LLAMA_FTYPE_{'ALL' if known == 'F32' else 'MOSTLY'}_{known}")
     params.allow_requantize = True
     partial = target.with_name(target.name + PARTIAL_ENDING)
     try:

@@ -39,11 +39,8 @@ class Sampler:
         if p.repetition_penalty != 1.0:
             self._add_repetition(vocabulary, p, prompt)
         if p.presence_penalty or p.frequency_penalty:
-            self._add(
-                lib.llama_sampler_init_penalties(
-                    vocabulary.size, answer_limit, 1.0, p.frequency_penalty, p.presence_penalty
-                )
-            )
+            counted = (p.frequency_penalty, p.presence_penalty)
+            self._add(lib.llama_sampler_init_penalties(vocabulary.size, answer_limit, 1.0, *counted))
         if p.temperature <= 0:
             self._add(lib.llama_sampler_init_greedy())
             return
@@ -80,8 +77,7 @@ class Sampler:
 
     def sample(self, context: Context, row: int) -> int:
         """Choose a token from the logits of a row of the latest batch, and remember it for the penalties."""
-        token: int = lib.llama_sampler_sample(self._chain, context.handle, row)
-        return token
+        return int(lib.llama_sampler_sample(self._chain, context.handle, row))
 
     def close(self) -> None:
         """Free the chain."""

@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 DEFAULT_MODEL: Final = "smollm2"
 
 
 @dataclass(frozen=True)
 class WheelMember:
-    """A file inside a Python wheel.
-
-    Attributes:
-        requirement: The wheel's project and exact version, as pip takes it (`name==version`).
-        member: The file's path inside the wheel.
-    """
+    """A file inside a Python wheel."""
 
     requirement: str
+    """The wheel's project and exact version, as pip takes it (`name==version`)."""
     member: str
+    """The file's path inside the wheel."""
 
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """A model with a short name.
-
-    Attributes:
-        name: The short name.
-        file_name: What its GGUF file is called in the store.
-        parts: The wheel members that make the file when they are put one after another.
-        size_bytes: Size of the whole file, in bytes.
-        sha256: SHA-256 of the whole file, in lower-case hexadecimal.
-        license_name: The terms that the model comes under.
-        description: What it is, in a few words.
-    """
+    """A model with a short name."""
 
     name: str
     file_name: str
+    """What its GGUF file is called in the store."""
     parts: tuple[WheelMember, ...]
+    """The wheel members that make the file when they are put one after another."""
     size_bytes: int
+    """Size of the whole file."""
     sha256: str
+    """SHA-256 of the whole file, in lower-case hexadecimal."""
     license_name: str
+    """The terms that the model comes under."""
     description: str
 
 
@@ -74,6 +63,4 @@ _GEMMA3_270M: Final = CatalogueEntry(
     description="Gemma 3 270M, Q4_K_M: a base model, without a chat template",
 )
 
-CATALOGUE: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
-    {entry.name: entry for entry in (_SMOLLM2, _GEMMA3_270M)}
-)
+CATALOGUE: Final[Mapping[str, CatalogueEntry]] = {entry.name: entry for entry in (_SMOLLM2, _GEMMA3_270M)}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from legato.errors import LegatoError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 # What a reference without a suffix takes, best first: the usual balance of size and quality, then the two formats
 # that llama.cpp reads prompts with fastest.
@@ -23,15 +21,12 @@ _MOST_PARTS: Final = 9999
 
 @dataclass(frozen=True)
 class GgufChoice:
-    """One model that a repository or a folder offers.
-
-    Attributes:
-        files: Names of its files, relative to the repository, in order: one, or all parts of a split file.
-        missing: Parts that a split file should have and the repository lacks.
-    """
+    """One model that a repository or a folder offers."""
 
     files: tuple[str, ...]
+    """Names of its files, relative to the repository, in order: one, or all parts of a split file."""
     missing: tuple[str, ...] = ()
+    """Parts that a split file should have and the repository lacks."""
 
     @property
     def first(self) -> str:
@@ -52,14 +47,7 @@ def file_stem(name: str) -> str:
 
 
 def split_parts(name: str) -> tuple[str, ...]:
-    """Name all the parts of the split file that a file belongs to.
-
-    Args:
-        name: A file name, with or without folders.
-
-    Returns:
-        All part names in order, or only `name` where it is not part of a split file.
-    """
+    """Name all the parts of the split file that a file belongs to, in order; only `name` where it belongs to none."""
     split = _SPLIT_NAME.fullmatch(name)
     if split is None or not 1 <= int(split["count"]) <= _MOST_PARTS:
         return (name,)
@@ -70,16 +58,10 @@ def split_parts(name: str) -> tuple[str, ...]:
 
 
 def gguf_choices(names: Iterable[str]) -> list[GgufChoice]:
-    """Group the model files among a repository's file names.
+    """Group the model files among a repository's file names into models, in the order of their names.
 
     Projectors for images (mmproj) and importance matrices are GGUF files too, but no models. A name that would
     leave its folder is no honest file name and is left out.
-
-    Args:
-        names: File names relative to the repository.
-
-    Returns:
-        The models, in the order of their names.
     """
     present = {name for name in names if _is_model_name(name)}
     wholes = {split_parts(name) for name in present}
@@ -99,9 +81,6 @@ def choose(choices: Sequence[GgufChoice], pick: str | None, repository: str) -> 
         choices: What there is to choose from.
         pick: A quantization name or a file name (case does not matter), or None for the usual one.
         repository: What the error names.
-
-    Returns:
-        The one choice that fits.
 
     Raises:
         LegatoError: Nothing fits, or more than one does; the text lists what there is.
@@ -132,22 +111,16 @@ def _is_model_name(name: str) -> bool:
 def _usual(choices: Sequence[GgufChoice]) -> Sequence[GgufChoice]:
     if len(choices) == 1:
         return choices
-    for quant in PREFERRED_QUANTS:
-        fitting = _with_quant(choices, quant)
-        if fitting:
-            return fitting
-    return ()
+    return next(filter(None, (_with_quant(choices, quant) for quant in PREFERRED_QUANTS)), ())
 
 
 def _fitting(choices: Sequence[GgufChoice], pick: str) -> Sequence[GgufChoice]:
-    exact = [choice for choice in choices if _is_named(choice, pick.lower())]
-    return exact or _with_quant(choices, pick)
+    return [choice for choice in choices if pick.lower() in _spellings(choice)] or _with_quant(choices, pick)
 
 
-def _is_named(choice: GgufChoice, wanted: str) -> bool:
+def _spellings(choice: GgufChoice) -> set[str]:
     name = choice.first.lower()
-    base_name = PurePosixPath(name).name
-    return wanted in {name, name.removesuffix(".gguf"), base_name, choice.stem.lower()}
+    return {name, name.removesuffix(".gguf"), PurePosixPath(name).name, choice.stem.lower()}
 
 
 def _with_quant(choices: Sequence[GgufChoice], quant: str) -> Sequence[GgufChoice]:

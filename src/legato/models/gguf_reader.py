@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING, Final, TypeAlias
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
 
 from legato.errors import LegatoError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import BinaryIO
 
 Scalar: TypeAlias = int | float | bool
 
@@ -24,19 +21,9 @@ _LONGEST_NAME_BYTES: Final = 65_535
 
 STRING: Final = 8
 ARRAY: Final = 9
-_SCALARS: Final = {
-    0: struct.Struct("<B"),
-    1: struct.Struct("<b"),
-    2: struct.Struct("<H"),
-    3: struct.Struct("<h"),
-    4: struct.Struct("<I"),
-    5: struct.Struct("<i"),
-    6: struct.Struct("<f"),
-    7: struct.Struct("<?"),
-    10: struct.Struct("<Q"),
-    11: struct.Struct("<q"),
-    12: struct.Struct("<d"),
-}
+# The format's number of each type that is no string or array -> struct's letter for it.
+_LETTERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_SCALARS: Final = {kind: struct.Struct(f"<{letter}") for kind, letter in _LETTERS.items()}
 
 
 class GgufReader:
@@ -96,27 +83,17 @@ class GgufReader:
         value: Scalar = layout.unpack(self._take(layout.size))[0]
         return value
 
-    def numbers(self, most: int) -> list[Scalar]:
-        """Read an array of numbers; one that is longer than `most`, or of strings, is skipped and comes back empty."""
-        kind = self.u32()
-        if kind == STRING:
-            self._skip_strings()
-            return []
-        layout = self._layout(kind)
-        length = self.count(layout.size)
-        if length > most:
-            self._skip(length * layout.size)
-            return []
-        return [value for (value,) in layout.iter_unpack(self._take(length * layout.size))]
-
     def skip_value(self, kind: int) -> None:
         """Pass over a value of the format's type `kind` without building it."""
         if kind == STRING:
             self._skip(self.count(1))
-        elif kind == ARRAY:
-            self.numbers(most=0)
-        else:
+        elif kind != ARRAY:
             self._skip(self._layout(kind).size)
+        elif (item_kind := self.u32()) == STRING:
+            self._skip_strings()
+        else:
+            item_bytes = self._layout(item_kind).size
+            self._skip(self.count(item_bytes) * item_bytes)
 
     def malformed(self, what: str) -> LegatoError:
         """Make the error for a header that breaks the format."""

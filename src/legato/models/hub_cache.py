@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 from legato.files import sync_folder
 from legato.models.choice import GgufChoice, choose, gguf_choices
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from legato.models.disk import bytes_under
 
 _FOLDER_PREFIX: Final = "models--"
 _SEPARATOR: Final = "--"
 
 
 class HubCache:
-    """The hub's files in a model store."""
+    """The hub's files in a model store, under the folder `root`, which need not exist yet."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-
-    @property
-    def root(self) -> Path:
-        """The cache's folder, which need not exist yet."""
-        return self._root
 
     def repositories(self) -> list[str]:
         """Name the repositories that have a folder here, as `owner/repo`."""
@@ -55,14 +49,7 @@ class HubCache:
         return stored
 
     def link(self, repository: str, commit: str, name: str, etag: str) -> None:
-        """Give a blob its name in a snapshot.
-
-        Args:
-            repository: `owner/repo`.
-            commit: The commit that has the file.
-            name: The file's name inside the repository.
-            etag: The entity tag of its contents.
-        """
+        """Give the contents with an entity tag their name in the snapshot of a commit."""
         link = self._folder(repository) / "snapshots" / commit / name
         blob = self.blob(repository, etag)
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -89,10 +76,6 @@ class HubCache:
 
         Where no whole model of the repository is left, its folder goes too, with what cut-off downloads left in it.
 
-        Args:
-            repository: `owner/repo`.
-            pick: The quantization or file, or None for the usual one.
-
         Returns:
             The bytes freed, or None where nothing of the repository was here.
 
@@ -102,14 +85,14 @@ class HubCache:
         folder = self._folder(repository)
         if not folder.is_dir():
             return None
-        before = _bytes_under(folder)
+        before = bytes_under(folder)
         choices = list(self.stored(repository))
         if choices:
             self._unlink(repository, choose(choices, pick, repository).files)
         if not self.stored(repository):
             shutil.rmtree(folder)
             return before
-        return before - _bytes_under(folder)
+        return before - bytes_under(folder)
 
     def remove_older(self, repository: str, commit: str, names: Sequence[str]) -> None:
         """Remove files from every commit but one, with the contents that no commit has any more."""
@@ -141,7 +124,3 @@ class HubCache:
         still_used = {path.resolve() for snapshot in snapshots for path in snapshot.rglob("*") if path.is_file()}
         for blob in blobs - still_used:
             blob.unlink(missing_ok=True)
-
-
-def _bytes_under(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())

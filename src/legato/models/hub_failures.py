@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from huggingface_hub.errors import (
     DisabledRepoError,
@@ -16,9 +17,6 @@ from huggingface_hub.errors import (
 )
 
 from legato.errors import LegatoError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # The base of all errors of the HTTP library that the hub's client is made with: httpx in its release 1, httpx2 in
 # its release 2.

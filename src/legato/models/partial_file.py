@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NoReturn, Self
 
 from legato.errors import LegatoError
 from legato.files import sync_folder
 
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
-
 _ENDING: Final = ".partial"
-_CHUNK_BYTES: Final = 1 << 20
 
 
 def partial_path(destination: Path) -> Path:
@@ -32,20 +29,14 @@ class PartialFile:
         self._destination = destination
         self._label = label
         self._path = partial_path(destination)
-        self._hash = hashlib.sha256()
-        self._size_bytes = 0
         # Not a `with`: the file lives as long as this object, whose own `with` closes it.
         self._file = self._path.open("a+b")
-
-    @property
-    def size_bytes(self) -> int:
+        self._file.seek(0)
+        self._hash = hashlib.file_digest(self._file, "sha256")
+        self.size_bytes = self._file.tell()
         """Bytes written so far, by this download and the ones before it."""
-        return self._size_bytes
 
     def __enter__(self) -> Self:
-        self._file.seek(0)
-        while chunk := self._file.read(_CHUNK_BYTES):
-            self._count(chunk)
         return self
 
     def __exit__(
@@ -56,20 +47,18 @@ class PartialFile:
     def append(self, chunk: bytes) -> None:
         """Write the next bytes of the file."""
         self._file.write(chunk)
-        self._count(chunk)
+        self._hash.update(chunk)
+        self.size_bytes += len(chunk)
 
     def restart(self) -> None:
         """Forget everything written so far."""
         self._file.seek(0)
         self._file.truncate()
         self._hash = hashlib.sha256()
-        self._size_bytes = 0
+        self.size_bytes = 0
 
     def discard(self, reason: str) -> NoReturn:
-        """Remove what has come, because it cannot become the file that was declared.
-
-        Args:
-            reason: Why, as half a sentence.
+        """Remove what has come, because it cannot become the file that was declared; the reason is half a sentence.
 
         Raises:
             LegatoError: Always.
@@ -87,15 +76,11 @@ class PartialFile:
         Raises:
             LegatoError: It is another file than the source declared; the bad one is gone.
         """
-        if self._size_bytes != size_bytes:
-            self.discard(f"it has {self._size_bytes} bytes where {size_bytes} were declared")
+        if self.size_bytes != size_bytes:
+            self.discard(f"it has {self.size_bytes} bytes where {size_bytes} were declared")
         if sha256 is not None and self._hash.hexdigest() != sha256:
             self.discard("its SHA-256 is not the declared one")
         self._file.flush()
         os.fsync(self._file.fileno())
         self._path.replace(self._destination)
         sync_folder(self._destination.parent)
-
-    def _count(self, chunk: bytes) -> None:
-        self._hash.update(chunk)
-        self._size_bytes += len(chunk)

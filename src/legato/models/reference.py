@@ -5,15 +5,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from legato.errors import LegatoError
 from legato.models.catalogue import CATALOGUE, DEFAULT_MODEL
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _HUB_PREFIX: Final = "hf:"
 # The hub's own rule for names: these characters, a word at either end, and none of the marks below.
@@ -23,11 +21,7 @@ _FORBIDDEN_IN_REPOSITORY: Final = re.compile(r"--|\.\.|\.git$")
 
 @dataclass(frozen=True)
 class PathReference:
-    """A GGUF file anywhere on this computer.
-
-    Attributes:
-        path: Where the file should be.
-    """
+    """A GGUF file anywhere on this computer, which need not be there."""
 
     path: Path
 
@@ -37,11 +31,7 @@ class PathReference:
 
 @dataclass(frozen=True)
 class CatalogueReference:
-    """A model of the catalogue.
-
-    Attributes:
-        name: Its short name.
-    """
+    """A model of the catalogue, by its short name."""
 
     name: str
 
@@ -51,15 +41,12 @@ class CatalogueReference:
 
 @dataclass(frozen=True)
 class HubReference:
-    """A model in a repository of the Hugging Face hub.
-
-    Attributes:
-        repository: `owner/repo`.
-        pick: The quantization or file that is meant, or None for the usual one.
-    """
+    """A model in a repository of the Hugging Face hub."""
 
     repository: str
+    """`owner/repo`."""
     pick: str | None = None
+    """The quantization or file that is meant, or None for the usual one."""
 
     def __str__(self) -> str:
         return f"{_HUB_PREFIX}{self.repository}" + (f":{self.pick}" if self.pick else "")
@@ -69,7 +56,7 @@ Reference: TypeAlias = PathReference | CatalogueReference | HubReference
 
 
 def parse_reference(text: str, names: Collection[str] = CATALOGUE) -> Reference:
-    """Read a model reference.
+    """Read a model reference. Nothing is looked up but whether a plain name is a file.
 
     A catalogue name always means the catalogue's model, whatever lies in the current folder: a file of the same name
     can be given as `./name`.
@@ -77,9 +64,6 @@ def parse_reference(text: str, names: Collection[str] = CATALOGUE) -> Reference:
     Args:
         text: A path to a GGUF file, a catalogue name, or `hf:owner/repo[:quant-or-file]`.
         names: The names that the catalogue has.
-
-    Returns:
-        The reference. Nothing is looked up but whether a plain name is a file.
 
     Raises:
         LegatoError: The text is none of the three.
@@ -92,7 +76,8 @@ def parse_reference(text: str, names: Collection[str] = CATALOGUE) -> Reference:
     if text in names:
         return CatalogueReference(text)
     if _looks_like_path(text):
-        return PathReference(_expanded(Path(text)))
+        # Not Path.expanduser, which fails at the ~ of a user who does not exist.
+        return PathReference(Path(os.path.expanduser(text)))  # noqa: PTH111
     raise LegatoError(_unknown_name(text, names))
 
 
@@ -111,23 +96,8 @@ def _hub_reference(text: str) -> HubReference:
 
 def _looks_like_path(text: str) -> bool:
     has_separator = os.sep in text or (os.altsep is not None and os.altsep in text)
-    return bool(text) and (has_separator or text.lower().endswith(".gguf") or _exists(Path(text)))
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        # The name is too long for a file, or its folder must not be looked into.
-        return False
-
-
-def _expanded(path: Path) -> Path:
-    try:
-        return path.expanduser()
-    except RuntimeError:
-        # It begins with the ~ of a user who does not exist.
-        return path
+    # Not Path.exists, which fails at a name that is too long for a file.
+    return bool(text) and (has_separator or text.lower().endswith(".gguf") or os.path.exists(text))  # noqa: PTH110
 
 
 def _unknown_name(text: str, names: Collection[str]) -> str:

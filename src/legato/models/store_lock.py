@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from legato.errors import LegatoError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
-
-@contextmanager
-def pulling(folder: Path, name: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of a model while it is pulled; wait while somebody else does.
+def pulling(folder: Path, name: str, say: Callable[[str], None]) -> AcquireReturnProxy:
+    """Take the lock of a model for a `with` in which it is pulled; wait while somebody else holds it.
 
     The operating system frees the lock of a process that was killed.
 
@@ -27,36 +22,22 @@ def pulling(folder: Path, name: str, say: Callable[[str], None]) -> Iterator[Non
     """
     lock = _lock(folder, name)
     try:
-        lock.acquire(timeout=0)
+        return lock.acquire(timeout=0)
     except Timeout:
         say(f"Another process is pulling {name}; waiting for it to finish")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+        return lock.acquire()
 
 
-@contextmanager
-def removing(folder: Path, name: str) -> Iterator[None]:
-    """Hold the lock of a model while it is removed.
-
-    Args:
-        folder: Where the locks lie.
-        name: The model's catalogue name or repository.
+def removing(folder: Path, name: str) -> AcquireReturnProxy:
+    """Take the lock of a model for a `with` in which it is removed.
 
     Raises:
         LegatoError: Somebody is pulling it.
     """
-    lock = _lock(folder, name)
     try:
-        lock.acquire(timeout=0)
+        return _lock(folder, name).acquire(timeout=0)
     except Timeout:
         raise LegatoError(f"{name} is being pulled by another process; stop that one or wait for it.") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _lock(folder: Path, name: str) -> FileLock:

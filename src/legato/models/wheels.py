@@ -8,17 +8,14 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from legato.errors import LegatoError
+from legato.models.catalogue import CatalogueEntry, WheelMember
 from legato.models.disk import readable_bytes, require_space
 from legato.models.partial_file import PartialFile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from legato.models.catalogue import CatalogueEntry, WheelMember
 
 _CHUNK_BYTES: Final = 1 << 20
 _WHEELS_PREFIX: Final = "wheels-"

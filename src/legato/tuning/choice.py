@@ -88,8 +88,9 @@ def forecast(measured: Measured, gap_target_s: float) -> Forecast:
     """
     model = CostModel(measured.costs)
     decode_s = model.decode_s([CHAT_DEPTH])
-    joined = measured.joined_ratio is not None and measured.joined_ratio < JOINING_PAYS
-    ratio = measured.joined_ratio if joined and measured.joined_ratio is not None else 1.0
+    ratio = 1.0 if measured.joined_ratio is None else measured.joined_ratio
+    joined = ratio < JOINING_PAYS
+    ratio = ratio if joined else 1.0
     best_size, alone_s = _best_size(model, measured)
     last = PROMPT_TOKENS - SHORTEST_CHUNK
     if measured.interruptible:
@@ -186,8 +187,7 @@ def _best_size(model: CostModel, measured: Measured) -> tuple[int, float]:
 
     Of sizes that are about as good it is the smallest: whoever comes meanwhile waits for the end of a chunk.
     """
-    sizes = [size for size in sorted(measured.size_factors) if size <= measured.batch_tokens]
-    sizes = [size for size in sizes if size >= min(READ_SIZES)]
+    sizes = [size for size in sorted(measured.size_factors) if min(READ_SIZES) <= size <= measured.batch_tokens]
     times = {
         size: _alone_s(model, size) * measured.size_factors.get(size, 1.0)
         for size in (sizes or [size for size in READ_SIZES if size <= measured.batch_tokens])

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from legato.core.choices import FlashAttention, KvType
 from legato.engine.batch import Batch
 from legato.engine.context import Context, ContextSettings
 from legato.engine.library import build_info
 from legato.engine.model import Model
 from legato.scheduling.costs import Coefficients, CostModel
+from legato.tuning.setup import EngineSetup
 from legato.worker.calibration import CallTimer, TimedCall, fit, time_calls
 from legato.worker.sizing import flash_tile
 
@@ -32,16 +33,10 @@ COSTS_SHARE = 0.8
 """Share of the time that goes into costs; the rest compares joined calls with separate ones."""
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class Configuration(EngineSetup, frozen=True):
     """How the engine is set up for a measurement."""
 
     model_path: str
-    flash_attention: FlashAttention
-    kv_type_k: KvType
-    kv_type_v: KvType
-    threads: int
-    threads_prefill: int
-    batch_tokens: int = 512
     gpu_layers: int = -1
 
 
@@ -79,16 +74,13 @@ def measure(configuration: Configuration, *, limit_s: float) -> Measurement:
         ModelLoadError: The library refused the model.
         EngineError: It refused the configuration.
     """
-    model = Model(Path(configuration.model_path), gpu_layers=configuration.gpu_layers)
-    context = _context(model, configuration)
     batch_tokens = configuration.batch_tokens
-    probe_s = probe()
-    calls = time_calls(context, limit_s=COSTS_SHARE * limit_s, batch_tokens=batch_tokens, chunks=CHUNKS)
+    with _opened(configuration) as context:
+        probe_s = probe()
+        calls = time_calls(context, limit_s=COSTS_SHARE * limit_s, batch_tokens=batch_tokens, chunks=CHUNKS)
+        joined_ratio = _joined_ratio(context, batch_tokens, (1 - COSTS_SHARE) * limit_s)
     on_gpu = build_info().can_offload and configuration.gpu_layers != 0
     costs = fit(calls, flash_tile=flash_tile(configuration.flash_attention, on_gpu=on_gpu))
-    joined_ratio = _joined_ratio(context, batch_tokens, (1 - COSTS_SHARE) * limit_s)
-    context.close()
-    model.close()
     deepest = max(sum(call.work.chunks[0]) for call in calls if call.work.chunks)
     pace_s = (probe_s + probe()) / 2
     return Measurement(costs, _size_factors(calls, costs), joined_ratio, deepest, pace_s, interruptible=not on_gpu)
@@ -117,40 +109,31 @@ def time_threads(configuration: Configuration, counts: Sequence[int], *, limit_s
         ModelLoadError: The library refused the model.
         EngineError: It refused the configuration.
     """
-    model = Model(Path(configuration.model_path), gpu_layers=configuration.gpu_layers)
-    context = _context(model, configuration)
-    timer = CallTimer(context, limit_s=limit_s, batch_tokens=configuration.batch_tokens)
-    timer.warm_up()
     times = ThreadTimes({}, {})
     chunk = min(JOINED_CHUNK, configuration.batch_tokens)
-    for count in counts:
-        if times.decode_s and timer.elapsed_s * (1 + 1 / len(times.decode_s)) > limit_s:
-            break
-        context.set_threads(count, count)
-        # At the same depth for all, so that they can be compared.
-        timer.clear()
-        timer.depth = 0
-        times.chunk_s[count] = min(timer.read(chunk) for _ in range(2))
-        times.decode_s[count] = statistics.median(timer.decode(1) for _ in range(2 * REPEATS + 1))
-    context.close()
-    model.close()
+    with _opened(configuration) as context:
+        timer = CallTimer(context, limit_s=limit_s, batch_tokens=configuration.batch_tokens)
+        timer.warm_up()
+        for count in counts:
+            if times.decode_s and timer.elapsed_s * (1 + 1 / len(times.decode_s)) > limit_s:
+                break
+            context.set_threads(count, count)
+            # At the same depth for all, so that they can be compared.
+            timer.clear()
+            timer.depth = 0
+            times.chunk_s[count] = min(timer.read(chunk) for _ in range(2))
+            times.decode_s[count] = statistics.median(timer.decode(1) for _ in range(2 * REPEATS + 1))
     return times
 
 
-def _context(model: Model, configuration: Configuration) -> Context:
-    return Context(
-        model,
-        ContextSettings(
-            sequences=SEQUENCES,
-            cells_per_sequence=min(CELLS, model.context_length or CELLS),
-            batch_tokens=configuration.batch_tokens,
-            threads=configuration.threads,
-            threads_prefill=configuration.threads_prefill,
-            flash_attention=configuration.flash_attention,
-            kv_type_k=configuration.kv_type_k,
-            kv_type_v=configuration.kv_type_v,
-        ),
-    )
+@contextmanager
+def _opened(configuration: Configuration) -> Iterator[Context]:
+    """A context as configured, freed at the end together with its model."""
+    with closing(Model(Path(configuration.model_path), gpu_layers=configuration.gpu_layers)) as model:
+        setup = {name: getattr(configuration, name) for name in EngineSetup.__struct_fields__}
+        cells = min(CELLS, model.context_length or CELLS)
+        with closing(Context(model, ContextSettings(SEQUENCES, cells, **setup))) as context:
+            yield context
 
 
 def _size_factors(calls: Sequence[TimedCall], costs: Coefficients) -> dict[int, float]:

@@ -8,17 +8,17 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import platformdirs
 from filelock import FileLock, Timeout
 
-from legato.core.choices import FlashAttention, KvType
 from legato.errors import LegatoError
 from legato.scheduling.costs import Coefficients
+from legato.tuning.setup import EngineSetup
 from legato.worker.sizing import usable_cpus
 
 PATH_VARIABLE: Final = "LEGATO_TUNING"
@@ -28,18 +28,9 @@ MOST_RECORDS: Final = 200
 LOCK_WAIT_S: Final = 5.0
 
 
-class Profile(msgspec.Struct, frozen=True):
+class Profile(EngineSetup, frozen=True):
     """The settings that suit a model on this machine."""
 
-    flash_attention: FlashAttention
-    kv_type_k: KvType
-    kv_type_v: KvType
-    threads: int
-    """Threads for decode."""
-    threads_prefill: int
-    """Threads for prefill."""
-    batch_tokens: int
-    """Most tokens in one library call."""
     joined_calls: bool
     """One library call a step for its decodes and chunks."""
     gap_target_s: float
@@ -51,40 +42,21 @@ class Profile(msgspec.Struct, frozen=True):
     """When, in seconds since 1970."""
 
 
-class CostSettings(msgspec.Struct, frozen=True):
+class CostSettings(EngineSetup, frozen=True):
     """The engine settings that change what a call costs.
 
     A server looks its costs up before it starts a worker, so what its settings leave open stands here as the worker is
     going to choose, and what the worker learns is saved under the same settings again.
     """
 
-    flash_attention: FlashAttention
-    kv_type_k: KvType
-    kv_type_v: KvType
-    threads: int
-    threads_prefill: int
-    batch_tokens: int
     gpu_layers: int
     joined_calls: bool
 
 
 def cost_settings(profile: Profile, gpu_layers: int) -> CostSettings:
-    """The settings that costs measured with a profile hold for.
-
-    Args:
-        profile: The profile.
-        gpu_layers: Layers on a GPU, -1 for all.
-    """
-    return CostSettings(
-        flash_attention=profile.flash_attention,
-        kv_type_k=profile.kv_type_k,
-        kv_type_v=profile.kv_type_v,
-        threads=profile.threads,
-        threads_prefill=profile.threads_prefill,
-        batch_tokens=profile.batch_tokens,
-        gpu_layers=gpu_layers,
-        joined_calls=profile.joined_calls,
-    )
+    """The settings that costs measured with a profile hold for, and with so many layers on a GPU, -1 for all."""
+    setup = {name: getattr(profile, name) for name in EngineSetup.__struct_fields__}
+    return CostSettings(**setup, gpu_layers=gpu_layers, joined_calls=profile.joined_calls)
 
 
 class _Key(msgspec.Struct, frozen=True):
@@ -110,7 +82,7 @@ class _CostRecord(msgspec.Struct, frozen=True):
     saved_at: float
 
 
-class _File(msgspec.Struct, frozen=True):
+class _File(msgspec.Struct):
     """The whole file; of each kind of record the newest stand last."""
 
     profiles: list[_ProfileRecord] = []
@@ -140,12 +112,11 @@ class ProfileStore:
         Raises:
             LegatoError: The file cannot be written.
         """
-        key = _key(model_path)
-        if key is None:
+        if (key := _key(model_path)) is None:
             return
         with self._changing() as file:
             others = [record for record in file.profiles if record.key != key]
-            self._write(_File([*others, _ProfileRecord(key, profile)], file.costs))
+            file.profiles = [*others, _ProfileRecord(key, profile)]
 
     def find_costs(self, model_path: Path, settings: CostSettings) -> Coefficients | None:
         """What calls cost with these settings, None if that is not known."""
@@ -159,12 +130,11 @@ class ProfileStore:
         Raises:
             LegatoError: The file cannot be written.
         """
-        key = _key(model_path)
-        if key is None:
+        if (key := _key(model_path)) is None:
             return
         with self._changing() as file:
             others = [record for record in file.costs if (record.key, record.settings) != (key, settings)]
-            self._write(_File(file.profiles, [*others, _CostRecord(key, settings, costs, time.time())]))
+            file.costs = [*others, _CostRecord(key, settings, costs, time.time())]
 
     def _read(self) -> _File:
         if self.path is None:
@@ -176,14 +146,16 @@ class ProfileStore:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[_File]:
-        """What the file holds while no other process changes it."""
+        """What the file holds, while no other process changes it; written back at the end."""
         if self.path is None:
             yield _File()
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(self.path.with_name(self.path.name + ".lock"), timeout=LOCK_WAIT_S):
-                yield self._read()
+                file = self._read()
+                yield file
+                _replace(self.path, _File(file.profiles[-MOST_RECORDS:], file.costs[-MOST_RECORDS:]))
         except Timeout:
             raise LegatoError(f"Another process holds {self.path}; end it, or set {PATH_VARIABLE}=off.") from None
         except OSError as error:
@@ -191,20 +163,6 @@ class ProfileStore:
             raise LegatoError(
                 f"{self.path} cannot be written ({reason}); mend that, or set {PATH_VARIABLE} to another file or off."
             ) from error
-
-    def _write(self, file: _File) -> None:
-        if self.path is None:
-            return
-        data = msgspec.json.encode(_File(_newest(file.profiles), _newest(file.costs)))
-        # A temporary file of one's own is readable by its owner alone; renaming it replaces the old one as a whole.
-        descriptor, name = tempfile.mkstemp(prefix=self.path.name, dir=self.path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as temporary:
-                temporary.write(msgspec.json.format(data, indent=1))
-            Path(name).replace(self.path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
 
 
 def default_profiles() -> ProfileStore:
@@ -215,11 +173,16 @@ def default_profiles() -> ProfileStore:
     return ProfileStore(Path(named).expanduser() if named else platformdirs.user_state_path("legato") / "tuning.json")
 
 
-_Record = TypeVar("_Record", _ProfileRecord, _CostRecord)
-
-
-def _newest(records: Sequence[_Record]) -> list[_Record]:
-    return list(records[-MOST_RECORDS:])
+def _replace(path: Path, file: _File) -> None:
+    # A temporary file of one's own is readable by its owner alone; renaming it replaces the old one as a whole.
+    descriptor, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as temporary:
+            temporary.write(msgspec.json.format(msgspec.json.encode(file), indent=1))
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _key(model_path: Path) -> _Key | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from legato.engine.batch import Batch
 from legato.engine.context import Context, ContextSettings
 from legato.engine.model import Model
-from legato.worker.sizing import default_threads
 
 ROWS = 64
 """Tokens of a call: as many as a context gives logits for."""
@@ -32,53 +32,44 @@ class Loss(msgspec.Struct, frozen=True):
     """Predictions that were compared."""
 
 
-def weight_loss(original: Path, converted: Path) -> Loss:
+def weight_loss(original: Path, converted: Path, *, threads: int) -> Loss:
     """Compare a converted model with the file that it was made from, both loaded one after the other.
 
     Args:
         original: A GGUF file.
         converted: One of the same model, with another weight type.
+        threads: CPU threads to evaluate the text with.
 
     Raises:
         ModelLoadError: The library refused a file.
         EngineError: The library could not evaluate the text.
     """
-    before, following = _predictions(original)
-    after, _ = _predictions(converted)
+    before, following = _predictions(original, threads)
+    after, _ = _predictions(converted, threads)
     divergence = np.sum(np.exp(before) * (before - after), axis=1, dtype=np.float64)
     rows = np.arange(len(following))
     surprise = np.mean(before[rows, following] - after[rows, following], dtype=np.float64)
     return Loss(max(0.0, float(divergence.mean())), float(np.exp(surprise)), len(following))
 
 
-def _predictions(path: Path) -> tuple[LogProbabilities, NDArray[np.int32]]:
+def _predictions(path: Path, threads: int) -> tuple[LogProbabilities, NDArray[np.int32]]:
     """Log-probabilities of each next token, shape [n, vocabulary], and the tokens that do follow, shape [n]."""
     text = (files("legato.tuning") / "quality_text.txt").read_text("utf-8")
-    model = Model(path)
-    tokens = model.vocabulary.tokenize(text, add_bos=True, parse_special=False)[:MOST_TOKENS]
-    threads = default_threads()
-    context = Context(
-        model,
-        ContextSettings(
-            sequences=1,
-            cells_per_sequence=MOST_TOKENS,
-            batch_tokens=ROWS,
-            threads=threads,
-            threads_prefill=threads,
-            flash_attention="off",
-        ),
-    )
-    predictions = np.empty((len(tokens) - 1, model.vocabulary.size), np.float32)
+    settings = ContextSettings(
+        sequences=1, cells_per_sequence=MOST_TOKENS, batch_tokens=ROWS, threads=threads, threads_prefill=threads,
+        flash_attention="off",
+    )  # fmt: skip
     batch = Batch(ROWS)
-    for start in range(0, len(predictions), ROWS):
-        batch.clear()
-        for position in range(start, min(start + ROWS, len(predictions))):
-            batch.add_one(0, int(tokens[position]), position)
-        context.evaluate(batch)
-        for row in range(len(batch)):
-            predictions[start + row] = _log_softmax(context.logits(row))
-    context.close()
-    model.close()
+    with closing(Model(path)) as model, closing(Context(model, settings)) as context:
+        tokens = model.vocabulary.tokenize(text, add_bos=True, parse_special=False)[:MOST_TOKENS]
+        predictions = np.empty((len(tokens) - 1, model.vocabulary.size), np.float32)
+        for start in range(0, len(predictions), ROWS):
+            batch.clear()
+            for position in range(start, min(start + ROWS, len(predictions))):
+                batch.add_one(0, int(tokens[position]), position)
+            context.evaluate(batch)
+            for row in range(len(batch)):
+                predictions[start + row] = _log_softmax(context.logits(row))
     return predictions, tokens[1:]
 
 

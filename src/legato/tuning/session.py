@@ -14,8 +14,18 @@ import msgspec
 
 from legato.core.choices import FlashAttention, KvType
 from legato.engine.quantize import converted_bytes
-from legato.tuning.child import Compare, Convert, Measure, OutOfTimeError, RefusedError, Result, Task, TimeThreads, run
 from legato.tuning.choice import Measured, choose, is_confirmed_by
+from legato.tuning.isolated import (
+    Compare,
+    Convert,
+    Measure,
+    OutOfTimeError,
+    RefusedError,
+    Result,
+    Task,
+    TimeThreads,
+    run,
+)
 from legato.tuning.measure import Configuration, Measurement, ThreadTimes
 from legato.tuning.quality import Loss
 from legato.worker.sizing import default_threads, usable_cpus
@@ -75,7 +85,7 @@ class Trial:
 
 
 class Runner(Protocol):
-    """Runs tasks, as `legato.tuning.child.run` does."""
+    """Runs tasks, as `legato.tuning.isolated.run` does."""
 
     def __call__(self, task: Task, result: type[Result], *, timeout_s: float) -> Result:
         """Run a task and return what comes of it."""
@@ -91,8 +101,6 @@ class Findings:
     threads: ThreadTimes | None = None
     losses: dict[str, Loss] = field(default_factory=dict)
     """What a weight type loses against the model's own."""
-    sizes: dict[str, int] = field(default_factory=dict)
-    """Bytes of the converted files."""
     skipped: list[str] = field(default_factory=list)
     """What was left out, and why."""
 
@@ -114,6 +122,7 @@ class Session:
         convert: Also measure faster weight types, in a temporary folder.
         report: Told what begins, with the share of the time that is gone, 0 to 1.
         runner: Does the work.
+        clock: Seconds from any beginning.
     """
 
     def __init__(
@@ -127,6 +136,7 @@ class Session:
         convert: bool,
         report: Callable[[str, float], None],
         runner: Runner = run,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model_path = model_path
         self._size_bytes = size_bytes
@@ -136,15 +146,16 @@ class Session:
         self._convert = convert
         self._report = report
         self._runner = runner
-        self._begun_s = time.monotonic()
+        self._clock = clock
+        self._begun_s = clock()
         self._trial_s = max(SHORTEST_TRIAL_S, min(LONGEST_TRIAL_S, limit_s * TRIAL_SHARE))
         self._overhead_s = FIRST_OVERHEAD_S
         self._findings = Findings()
         self._is_confirming = False
         threads = default_threads()
         self._base = Configuration(
-            str(model_path), flash_attention="off", kv_type_k="f16", kv_type_v="f16",
-            threads=threads, threads_prefill=threads,
+            flash_attention="off", kv_type_k="f16", kv_type_v="f16", threads=threads, threads_prefill=threads,
+            batch_tokens=512, model_path=str(model_path),
         )  # fmt: skip
 
     def run(self) -> Findings:
@@ -167,7 +178,7 @@ class Session:
         return self._findings
 
     def _remaining_s(self) -> float:
-        return self._limit_s - (time.monotonic() - self._begun_s)
+        return self._limit_s - (self._clock() - self._begun_s)
 
     def _spare_s(self) -> float:
         """Seconds that are left without those kept for a confirmation, once there is something to confirm."""
@@ -193,14 +204,14 @@ class Session:
         is_first = not self._findings.trials
         if not self._has_time(name, 0 if is_first else self._trial_s + self._overhead_s):
             return None
-        begun_s = time.monotonic()
+        begun_s = self._clock()
         limit_s = min(self._trial_s, max(0.1, self._spare_s() - self._overhead_s))
         try:
             measurement = self._runner(Measure(configuration, limit_s), Measurement, timeout_s=self._remaining_s())
             pace = self._pace(measurement)
             trial = Trial(name, configuration, measurement, weights=weights, keeps_answers=keeps_answers, pace=pace)
             # A trial also goes a little beyond its own time: that is overhead too.
-            self._overhead_s = max(0.5, time.monotonic() - begun_s - limit_s, self._overhead_s / 2)
+            self._overhead_s = max(0.5, self._clock() - begun_s - limit_s, self._overhead_s / 2)
         except OutOfTimeError:
             self._findings.skipped.append(f"{name}: it was not done in time")
             return None
@@ -229,29 +240,24 @@ class Session:
             self._findings.trials[self._findings.trials.index(trial)] = replace(trial, is_confirmed=False)
 
     def _is_better_again(self, trial: Trial) -> bool:
-        usual = self._findings.done[0]
-        try:
-            # The other way round than at first: a machine that becomes slower favours either of them once.
-            other_again, usual_again = self._again(trial), self._again(usual)
-        except (RefusedError, OutOfTimeError) as error:
-            self._findings.skipped.append(f"{trial.name} once more: {error}")
-            return False
-        return is_confirmed_by(usual_again.measured(), other_again.measured(), self._gap_target_s)
-
-    def _again(self, trial: Trial) -> Trial:
-        task = Measure(trial.configuration, self._trial_s)
-        measurement = self._runner(task, Measurement, timeout_s=self._remaining_s())
-        return replace(trial, measurement=measurement, pace=self._pace(measurement))
+        again: list[Measured] = []
+        # The other way round than at first: a machine that becomes slower favours either of them once.
+        for one in (trial, self._findings.done[0]):
+            task = Measure(one.configuration, self._trial_s)
+            measurement = self._run(f"{trial.name} once more", task, Measurement, self._remaining_s())
+            if measurement is None:
+                return False
+            again.append(replace(one, measurement=measurement, pace=self._pace(measurement)).measured())
+        other, usual = again
+        return is_confirmed_by(usual, other, self._gap_target_s)
 
     def _try_threads(self) -> None:
         counts = thread_counts(usable_cpus(), default_threads())
         if len(counts) < 2 or not self._has_time("threads", self._trial_s + self._overhead_s):
             return
-        try:
-            task = TimeThreads(self._base, counts, self._trial_s)
-            times = self._runner(task, ThreadTimes, timeout_s=self._remaining_s() / 2)
-        except (RefusedError, OutOfTimeError) as error:
-            self._findings.skipped.append(f"threads: {error}")
+        task = TimeThreads(self._base, counts, self._trial_s)
+        times = self._run("threads", task, ThreadTimes, self._remaining_s() / 2)
+        if times is None:
             return
         self._findings.threads = times
         self._base = _with(self._base, threads=_fastest(times.decode_s), threads_prefill=_fastest(times.chunk_s))
@@ -278,23 +284,24 @@ class Session:
         if shutil.disk_usage(path.parent).free < converted_bytes(self._size_bytes, self._own_weights, weights):
             self._findings.skipped.append(f"{name}: the disk of {path.parent.parent} has no room for it")
             return False
-        try:
-            task = Convert(str(self._model_path), str(path), weights)
-            self._findings.sizes[weights] = self._runner(task, int, timeout_s=self._spare_s())
-        except (RefusedError, OutOfTimeError) as error:
-            self._findings.skipped.append(f"{name}: {error}")
-            return False
-        return True
+        size_bytes = self._run(name, Convert(str(self._model_path), str(path), weights), int, self._spare_s())
+        return size_bytes is not None
 
     def _compare(self, path: Path, weights: str) -> None:
         name = f"what {weights} loses"
         if not self._has_time(name, 2 * self._overhead_s):
             return
+        loss = self._run(name, Compare(str(self._model_path), str(path)), Loss, self._spare_s())
+        if loss is not None:
+            self._findings.losses[weights] = loss
+
+    def _run(self, name: str, task: Task, result: type[Result], timeout_s: float) -> Result | None:
+        """Run a task; None if nothing came of it, which is noted as skipped."""
         try:
-            task = Compare(str(self._model_path), str(path))
-            self._findings.losses[weights] = self._runner(task, Loss, timeout_s=self._spare_s())
+            return self._runner(task, result, timeout_s=timeout_s)
         except (RefusedError, OutOfTimeError) as error:
             self._findings.skipped.append(f"{name}: {error}")
+            return None
 
 
 def thread_counts(usable: int, usual: int) -> list[int]:

@@ -13,6 +13,7 @@ from legato.engine.quantize import convert
 from legato.errors import LegatoError
 from legato.tuning.measure import Configuration, Measurement, ThreadTimes, measure, time_threads
 from legato.tuning.quality import Loss, weight_loss
+from legato.worker.sizing import default_threads
 
 
 class RefusedError(LegatoError):
@@ -76,7 +77,7 @@ def run(task: Task, result: type[Result], *, timeout_s: float) -> Result:
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "legato.tuning.child"],
+            [sys.executable, "-m", "legato.tuning.isolated"],
             input=msgspec.json.encode(task),
             capture_output=True,
             timeout=max(0.1, timeout_s),
@@ -114,7 +115,7 @@ def _do(task: Task) -> Measurement | ThreadTimes | int | Loss:
             convert(Path(source), Path(target), type_name)
             return Path(target).stat().st_size
         case Compare(original, converted):
-            return weight_loss(Path(original), Path(converted))
+            return weight_loss(Path(original), Path(converted), threads=default_threads())
 
 
 if __name__ == "__main__":
