@@ -11,10 +11,10 @@ import pytest
 from tests.support.asking import completion
 from tests.support.server import LegatoProcess
 
-QUIET_S = 3.0
+QUIET_S = 2.0
 LOOKS = 3
 CPU_S = 0.1
-WAKE_UPS = 6
+WAKE_UPS = 4
 """Two a second would be polling already; a few are a garbage collector's or a timer's that ran out."""
 
 

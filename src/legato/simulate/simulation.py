@@ -83,6 +83,7 @@ class Simulation:
         make_kv: Makes the store of KV state, given the clock and the loop's cost model; one that remembers nothing, if
             left out.
         make_engine: Makes another engine than the plain modelled one, given the clock and how long each answer is.
+        on_report: Told of each report, as a server would be.
     """
 
     def __init__(
@@ -103,7 +104,9 @@ class Simulation:
         gains: Iterable[int] = (1,),
         make_kv: Callable[[VirtualClock, CostModel], KvStore] | None = None,
         make_engine: Callable[[VirtualClock, Callable[[int], int]], ModelledEngine] | None = None,
+        on_report: Callable[[Report], None] = lambda _report: None,
     ) -> None:
+        self._on_report = on_report
         self.clock = VirtualClock()
         self.mailbox = SimulatedMailbox(self.clock)
         self.asks: dict[int, Ask] = {}
@@ -219,6 +222,7 @@ class Simulation:
         for message in self.mailbox.sent:
             if isinstance(message, Report):
                 self._take_report(message)
+                self._on_report(message)
         self.mailbox.sent.clear()
 
     def _take_report(self, report: Report) -> None:
