@@ -11,15 +11,7 @@ from collections.abc import Callable
 from legato import __version__
 from legato.client.client import EngineClient
 from legato.client.dispatcher import QueueFullError
-from legato.client.status import (
-    EngineStatus,
-    Failed,
-    Loading,
-    NotReadyError,
-    Ready,
-    Stopped,
-    describe,
-)
+from legato.client.status import EngineStatus, Failed, Loading, NotReadyError, Ready, Stopped, describe
 from legato.core.origin import Origin, ServiceTier
 from legato.errors import LegatoError
 from legato.server.api_error import ApiError, invalid
@@ -69,7 +61,7 @@ class Service:
             self._live,
             processes=self._processes,
             build={"version": __version__},
-            planning=self._planning,
+            planning=lambda: Planning(self.engine.settings.policy, self.engine.settings.gap_target_s),
             remembered=lambda: self.engine.cache.figures,
         )
         self.recorder = Recorder(name, metrics, history, spans)
@@ -202,10 +194,6 @@ class Service:
         running = sum(request.running for request in requests)
         return Live(running, len(requests) - running, self.kv_cells_used, cells)
 
-    def _planning(self) -> Planning:
-        settings = self.engine.settings
-        return Planning(settings.policy, settings.gap_target_s)
-
     def _processes(self) -> dict[str, int]:
         worker = self.engine.worker_pid
         return {"server": os.getpid(), **({"engine": worker} if worker else {})}
@@ -235,12 +223,8 @@ class Service:
     ) -> list[Generation]:
         """Submit the choices of one answer: all, or none of them.
 
-        Args:
-            asked: What a client asks for.
-            client: Name of its API key.
-            service_tier: How it is served, whatever it asks for.
-            gap_target_s: Longest gap between tokens that the reader should see; None for the engine's.
-            arrived_s: When the request arrived, on the monotonic clock.
+        The tier and the gap target hold whatever is asked for; a target of None is the engine's. The request arrived
+        at `arrived_s` on the monotonic clock.
 
         Raises:
             ApiError: A prompt is empty or too long, too many requests wait, or no model is ready.
@@ -262,7 +246,7 @@ class Service:
                     arrived_s=arrived_s,
                 )
                 text = AnswerText(vocabulary, asked.stops)
-                generations.append(Generation(stream, text, self.recorder, rereading, asked.progress))
+                generations.append(Generation(stream, text, self.recorder, rereading))
         except Exception as error:
             for generation in generations:
                 generation.cancel()
