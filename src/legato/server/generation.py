@@ -71,11 +71,7 @@ class Finish:
 class Generation:
     """One choice of an answer: iterate over how far its prompt is read and its pieces of text, up to its `Finish`.
 
-    Args:
-        stream: What was submitted to the engine for it.
-        text: Assembles it.
-        recorder: Told of its end, once, whatever the end is.
-        rereading: Explains why its prompt was read again, if it was.
+    The recorder is told of its end, once, whatever the end is.
     """
 
     def __init__(self, stream: RequestStream, text: AnswerText, recorder: Recorder, rereading: Rereading) -> None:

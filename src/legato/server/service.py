@@ -30,16 +30,10 @@ RETRY_AFTER_LOADING_S = 2
 
 
 class Service:
-    """One served model.
+    """One served model, and at most `max_queue` requests that wait.
 
-    Args:
-        name: What clients call it.
-        engine: Settings of its engine.
-        read_language: Reads how it reads, in a thread; raises LegatoError if it can't.
-        max_queue: Requests that may wait.
-        history: Remembers ended requests beyond the server's life.
-        spans: Sends ended requests to a collector.
-        costs: Remembers what calls cost here, once the engine has measured it and whenever it has learned more.
+    `read_language` reads how it reads, in a thread, and raises LegatoError if it can't. `costs` remembers what calls
+    cost here, once the engine has measured it and whenever it has learned more.
     """
 
     def __init__(
@@ -77,8 +71,7 @@ class Service:
         self._read_language = read_language
         self._language: Language | None = None
         self._language_error: str | None = None
-        self._rereading: Rereading | None = None
-        """Compares prompts with earlier ones; made with the first request, for it needs the vocabulary."""
+        self._rereading = Rereading(lambda tokens: self.language.vocabulary.text(tokens))
         self._loading: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
@@ -232,7 +225,6 @@ class Service:
         for prompt, _ in asked.choices:
             self._check_length(len(prompt), asked.param)
         vocabulary = self.language.vocabulary
-        rereading = self._rereading = self._rereading or Rereading(vocabulary.text)
         generations: list[Generation] = []
         try:
             for number, (prompt, sampling) in enumerate(asked.choices):
@@ -246,7 +238,7 @@ class Service:
                     arrived_s=arrived_s,
                 )
                 text = AnswerText(vocabulary, asked.stops)
-                generations.append(Generation(stream, text, self.recorder, rereading))
+                generations.append(Generation(stream, text, self.recorder, self._rereading))
         except Exception as error:
             for generation in generations:
                 generation.cancel()

@@ -15,10 +15,11 @@ from legato.core.tokens import Tokens
 from legato.server.answer import Answer, begin_answer, slowest
 from legato.server.api_error import ApiError
 from legato.server.generation import AnswerRequest, Finish, FinishReason, Progress
-from legato.server.openai.bodies import Body, PartOfChoice, PromptProgress, Truncation, running_usage_of, usage_of
+from legato.server.openai.bodies import Body, PartOfChoice, PromptProgress, running_usage_of, usage_of
 from legato.server.openai.requests import CommonRequest
+from legato.server.prompting import Truncation
 from legato.server.routes import json_response, service_of
-from legato.server.sse import EventStream, event, unless_client_goes
+from legato.server.sse import EventStream, disconnected, event, unless_client_goes
 from legato.server.text import Piece
 
 DONE = b"data: [DONE]\n\n"
@@ -83,7 +84,7 @@ async def respond(
     head = Body(answer.id, kind, int(time.time()), service_of(request).name, answer.service_tier, [])
     if body.stream:
         return EventStream(_events(body, answer, shape, head, truncation))
-    choices = await unless_client_goes(request, answer.whole())
+    choices = await unless_client_goes(answer.whole(), disconnected(request.receive))
     finishes = [finish for _, finish in choices]
     whole = msgspec.structs.replace(
         head,

@@ -10,6 +10,7 @@ from legato.core.origin import ServiceTier
 from legato.core.timings import Timings
 from legato.core.vocabulary import Vocabulary
 from legato.server.generation import Finish, FinishReason, Generation
+from legato.server.prompting import Truncation
 from legato.server.text import ChosenToken
 
 
@@ -66,14 +67,6 @@ class ChatChoice(msgspec.Struct, omit_defaults=True):
     logprobs: ChatLogprobs | None
     timings: Timings | None = None
     """Its own, where there are several choices."""
-
-
-class Truncation(msgspec.Struct):
-    """What was left out of a conversation that did not fit, for clients that allowed it."""
-
-    dropped_messages: int
-    dropped_tokens: int
-    """By how many the prompt is shorter for it."""
 
 
 class Delta(msgspec.Struct, omit_defaults=True):

@@ -12,7 +12,7 @@ from legato.core.timings import Timings
 from legato.core.vocabulary import Vocabulary
 from legato.server.generation import FinishReason
 from legato.server.openai.answers import respond, submit
-from legato.server.openai.bodies import ChatChoice, ChunkChoice, Delta, Message, Truncation, chat_logprobs
+from legato.server.openai.bodies import ChatChoice, ChunkChoice, Delta, Message, chat_logprobs
 from legato.server.openai.requests import ChatRequest
 from legato.server.prompting import chat_prompt
 from legato.server.routes import service_of
@@ -26,15 +26,14 @@ async def create_chat_completion(request: Request, body: ChatRequest) -> Respons
     """Answer a conversation."""
     service = service_of(request)
     service.check_model(body.model)
-    prompt = await chat_prompt(
+    prompt, truncation = await chat_prompt(
         service.language,
         body.messages,
         continue_final=bool(body.continue_final_message),
         variables=body.chat_template_kwargs or {},
         window=Window(service.model.context_tokens, body.answer_limit) if body.truncation == "auto" else None,
     )
-    truncation = Truncation(prompt.dropped_messages, prompt.dropped_tokens) if prompt.dropped_messages else None
-    answer = submit(request, body, f"chatcmpl-{uuid.uuid4().hex}", [prompt.tokens])
+    answer = submit(request, body, f"chatcmpl-{uuid.uuid4().hex}", [prompt])
     shape = _ChatShape(service.language.vocabulary)
     kind = "chat.completion.chunk" if body.stream else "chat.completion"
     return await respond(request, body, answer, shape, kind, truncation)
