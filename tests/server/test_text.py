@@ -31,7 +31,7 @@ def find_stop(parts: list[str], stops: list[str]) -> tuple[str, bool]:
         sent += finder.feed(part)
         if finder.found:
             return sent, True
-    return sent + finder.rest(), False
+    return sent + finder.held, False
 
 
 # Text

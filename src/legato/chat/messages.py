@@ -26,12 +26,7 @@ def read_messages(value: object, *, param: str = "messages") -> list[dict[str, s
     `function_call`, `refusal`, `audio`, `annotations`) are dropped, since clients send answers back as they got them.
     Texts are left as they are, control characters included.
 
-    Args:
-        value: The request's messages: a list of objects.
-        param: The name of the list in the request, to say where the trouble is.
-
-    Returns:
-        One dict a message, with `role`, `content` and, where given, `name`.
+    `param` is the name of the list in the request. A message is read as `role`, `content` and, where given, `name`.
 
     Raises:
         MessageError: Anything else, with the place in the request.

@@ -29,10 +29,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def read_template(name: str) -> str:
-    """The text of the template that a person chose.
-
-    Args:
-        name: A Jinja file, or the name of a built-in template.
+    """The text of the template that a person chose: a Jinja file, or the name of a built-in one.
 
     Raises:
         LegatoError: There is no such file or name, it can't be read, is empty, or does not compile.
@@ -56,12 +53,8 @@ def read_template(name: str) -> str:
 class ChatTemplate:
     """A Jinja template from a model file, rendered in a sandbox. Several threads may render at a time.
 
-    It sees what Hugging Face's `apply_chat_template` gives it.
-
-    Args:
-        source: The template's text.
-        bos_token: The text of the token that begins a sequence; empty where the model has none.
-        eos_token: The text of the token that ends one.
+    It sees what Hugging Face's `apply_chat_template` gives it. The texts of the tokens that begin and end a sequence
+    are empty where the model has none.
 
     Raises:
         TemplateError: It does not compile.
@@ -85,18 +78,17 @@ class ChatTemplate:
         now: datetime | None = None,
         extra: Mapping[str, Any] = _NOTHING,
     ) -> str:
-        """Write the prompt text of a conversation.
+        """Write the prompt text of a conversation, which is as `read_messages` returns it.
+
+        Templates that begin it with `bos_token` do so themselves.
 
         Args:
-            messages: The conversation, as `read_messages` returns it.
+            messages: The conversation.
             add_generation_prompt: End where the assistant's next answer begins.
             continue_final_message: End exactly behind the last message's content instead, which must be the
                 assistant's, for the model to go on with.
             now: The time that the template is told; the local time, if left out.
             extra: More variables for the template, such as `enable_thinking`.
-
-        Returns:
-            The prompt text. Templates that begin it with `bos_token` do so themselves.
 
         Raises:
             TemplateRefusalError: The template refuses the messages, such as a system prompt that it has no place for.
@@ -104,10 +96,7 @@ class ChatTemplate:
         """
         if taken := sorted(_RESERVED & extra.keys()):
             raise TemplateError(f"The template variable {taken[0]!r} can't be set: it is the server's own.")
-        given: Sequence[Mapping[str, Any]] = [dict(message) for message in messages]
-        mark = ""
-        if continue_final_message:
-            given, mark = continuation.mark(messages)
+        given, mark = continuation.mark(messages) if continue_final_message else (list(map(dict, messages)), "")
         variables = {
             "tools": None,
             "documents": None,

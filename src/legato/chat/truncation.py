@@ -49,14 +49,7 @@ class Window:
 
 
 def turn_starts(messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Where each turn begins.
-
-    Args:
-        messages: The conversation, as `read_messages` returns it.
-
-    Returns:
-        Indexes of messages; those before the first one are the system messages at the start.
-    """
+    """Where each turn begins: indexes of messages; those before the first one are the system messages at the start."""
     head = next((i for i, message in enumerate(messages) if message["role"] != "system"), len(messages))
     return [i for i in range(head, len(messages)) if i == head or messages[i]["role"] == "user"]
 
@@ -65,12 +58,8 @@ def turns_to_drop(turns: int, count: Callable[[int], int], window: Window) -> in
     """How many of the oldest turns to drop: the fewest with which the tokens to drop are gone, but never the last one.
 
     Where only the last turn is left, the prompt may still be longer than the window wants it, or than the context.
-
-    Args:
-        turns: Of the conversation.
-        count: Tokens of the prompt without so many of the oldest turns. Called about log2(`turns`) times, with numbers
-            from 0 to `turns` - 2.
-        window: What is to fit into.
+    `count` tells the tokens of the prompt without so many of the oldest turns. It is called about log2(`turns`) times,
+    with numbers from 0 to `turns` - 2.
     """
     prompt_tokens = count(0)
     wanted = window.tokens_to_drop(prompt_tokens)

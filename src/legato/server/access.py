@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import ipaddress
 import socket
@@ -24,14 +25,17 @@ OPEN_FOLDER = "/assets/"
 """The page's files, which hold no data."""
 
 
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that is spelled out; None of a name."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host)
+    return None
+
+
 def is_loopback(host: str) -> bool:
     """True if only this machine can reach that address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = _address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 def check_exposure(host: str, api_keys: Iterable[str], *, no_auth: bool) -> None:
@@ -66,21 +70,11 @@ class KnownHosts:
         self._names = {"localhost", machine, f"{machine}.local", listening.lower(), *map(host_name, allowed)}
 
     def __contains__(self, name: str) -> bool:
-        if name in self._names or name.endswith(".localhost"):
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
+        return name in self._names or name.endswith(".localhost") or _address(name) is not None
 
 
 class KeyRing:
-    """The API keys of a server.
-
-    Args:
-        api_keys: KEY or NAME=KEY; none lets everybody in.
-    """
+    """The API keys of a server, each as KEY or NAME=KEY; none lets everybody in."""
 
     def __init__(self, api_keys: Iterable[str]) -> None:
         self._keys = [(secret(key).encode(), key_name(key)) for key in api_keys]
@@ -94,8 +88,8 @@ class KeyRing:
 
         Every key is compared, in constant time, so that timing tells nothing.
         """
-        matches = [name for known, name in self._keys if hmac.compare_digest(given, known)]
-        return (True, matches[0]) if matches else (False, None)
+        names = [name for known, name in self._keys if hmac.compare_digest(given, known)]
+        return bool(names), next(iter(names), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +116,13 @@ class AccessMiddleware:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        length = headers.get("content-length", "")
         try:
             self._check_host(headers)
             self._check_origin(headers)
             if scope["path"] not in OPEN_PATHS and not scope["path"].startswith(OPEN_FOLDER):
                 scope.setdefault("state", {})["client_name"] = self._check_key(headers)
-            self._check_length(headers)
+            self._check_length(int(length) if length.isdecimal() else 0)
         except ApiError as error:
             await error.response()(scope, receive, send)
             return
@@ -175,11 +170,6 @@ class AccessMiddleware:
             )
         return client
 
-    def _check_length(self, headers: Headers) -> None:
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > self.max_body_bytes:
-            raise self._too_large()
-
     def _limited(self, receive: Receive) -> Receive:
         """Count the body's bytes as they come: a length need not be given, or true."""
         received = 0
@@ -188,14 +178,12 @@ class AccessMiddleware:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self.max_body_bytes:
-                raise self._too_large()
+            self._check_length(received)
             return message
 
         return limited
 
-    def _too_large(self) -> ApiError:
-        limit = self.max_body_bytes / 2**20
-        return ApiError(
-            413, f"The body is larger than {limit:g} MiB, the most that this server takes.", code="too_large"
-        )
+    def _check_length(self, length: int) -> None:
+        if length > self.max_body_bytes:
+            message = f"The body is larger than {self.max_body_bytes / 2**20:g} MiB, the most that this server takes."
+            raise ApiError(413, message, code="too_large")

@@ -13,19 +13,10 @@ from legato.core.timings import Timings
 from legato.server.api_error import ApiError
 from legato.server.generation import AnswerRequest, Finish, Generation, Progress
 from legato.server.routes import client_of, clients_of, service_of
-from legato.server.text import ChosenToken, Piece
+from legato.server.text import Piece
 
 Part = Piece | Progress | Finish
 """What an answer brings of each of its choices; the last part of a choice is its `Finish`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One whole answer; a request may ask for several."""
-
-    finish: Finish
-    text: str
-    tokens: list[ChosenToken]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +62,8 @@ class Answer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def whole(self) -> list[Choice]:
-        """All choices at their end.
+    async def whole(self) -> list[tuple[Piece, Finish]]:
+        """All choices at their end, each with all its text.
 
         Raises:
             ApiError: The engine failed at one of them.
@@ -85,17 +76,13 @@ class Answer:
             elif isinstance(part, Piece):
                 pieces[index].append(part)
         return [
-            Choice(finishes[index], "".join(p.text for p in own), [token for p in own for token in p.tokens])
+            (Piece("".join(p.text for p in own), [token for p in own for token in p.tokens]), finishes[index])
             for index, own in enumerate(pieces)
         ]
 
 
 def begin_answer(request: Request, asked: AnswerRequest) -> Answer:
-    """Submit what a request asks for.
-
-    Args:
-        request: As it came: who sent it, and when.
-        asked: What its body says.
+    """Submit what a request's body asks for, as its sender is to be served.
 
     Raises:
         ApiError: A prompt is empty or too long, too many requests wait, or no model is ready.

@@ -20,14 +20,9 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 404: "invalid_re
 
 
 class ApiError(HTTPException):
-    """An answer that refuses.
+    """An answer that refuses, in one sentence that says what was wrong and what would be right.
 
-    Args:
-        status: The HTTP status.
-        message: One sentence that says what was wrong and what would be right.
-        param: The parameter that it is about.
-        code: A word for programs.
-        headers: To send along.
+    `param` is the parameter that it is about, and `code` a word for programs.
     """
 
     def __init__(

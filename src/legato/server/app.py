@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato import __version__
-from legato.client.status import Failed, Loading, Ready, Stopped
+from legato.client.status import Failed, Loading, Ready
 from legato.server import cache_api, pages, settings_api, telemetry_api
 from legato.server.access import AccessMiddleware, KeyRing, KnownHosts
 from legato.server.api_error import install_error_handlers
@@ -97,14 +97,10 @@ def _add_health_route(app: FastAPI, service: Service) -> None:
     @app.get("/health")
     async def health() -> JSONResponse:
         """200 when the model answers; 503 with `loading`, `failed` or `stopping` when not."""
+        state = service.state
         body: dict[str, Any] = {"status": service.state_name, "model": service.name}
-        match service.state:
-            case Ready():
-                return JSONResponse(body)
-            case Loading(share=share, reason=reason):
-                body["progress"] = round(share, 3)
-                return JSONResponse(body | ({"reason": reason} if reason else {}), 503)
-            case Failed(reason=reason):
-                return JSONResponse(body | {"reason": reason}, 503)
-            case Stopped():
-                return JSONResponse(body, 503)
+        if isinstance(state, Loading):
+            body["progress"] = round(state.share, 3)
+        if isinstance(state, Loading | Failed) and state.reason:
+            body["reason"] = state.reason
+        return JSONResponse(body, 200 if isinstance(state, Ready) else 503)

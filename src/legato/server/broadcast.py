@@ -6,12 +6,13 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import msgspec
 
 from legato.client.status import Stopped
+from legato.core.calls import Call
 from legato.server.recorder import running
 from legato.server.service import Service
 from legato.server.sse import event
@@ -35,12 +36,7 @@ MOST_WAITING = 40
 
 
 class Broadcast:
-    """Tells pages what is new. Nothing is done while nobody watches.
-
-    Args:
-        service: What is watched.
-        utilisation: How busy the machine is.
-    """
+    """Tells pages what is new. Nothing is done while nobody watches."""
 
     def __init__(self, service: Service, utilisation: UtilisationMonitor) -> None:
         self._service = service
@@ -56,11 +52,7 @@ class Broadcast:
         self._ended = 0
 
     async def watch(self, hello: dict[str, Any]) -> AsyncIterator[bytes]:
-        """The events of one page, from all that is there now on.
-
-        Args:
-            hello: What the page is to know of itself.
-        """
+        """The events of one page, from all that is there now on; `hello` is what it is to know of itself."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
         if not self._watchers:
             # Begin anew: nobody was told what happened meanwhile.
@@ -83,16 +75,12 @@ class Broadcast:
         recorder = self._service.recorder
         since_s = time.monotonic() - FIRST_STEPS_S
         known = recorder.calls(self._last_step - 4 * MOST_STEPS, 4 * MOST_STEPS)
-        told = [one for one in known if one[0] <= self._last_step and one[1].ended_s > since_s]
-        steps = [step_of(number, call, recorder) for number, call in told]
-        untold = recorder.ended_count - self._ended
-        ended = [RequestSummary.of(record) for record in islice(recorder.latest(), untold, untold + FIRST_ENDED)]
         return [
             event(hello | {"server": self._id, "now": recorder.calendar(time.monotonic())}, "hello"),
             event(self._status, "status"),
             event({"changed": list(self._requests.values()), "gone": []}, "requests"),
-            event({"requests": ended[::-1]}, "ended"),
-            event({"steps": steps}, "steps"),
+            self._ended_event(recorder.ended_count - self._ended, FIRST_ENDED),
+            self._steps_event(one for one in known if one[0] <= self._last_step and one[1].ended_s > since_s),
         ]
 
     async def _tick(self) -> None:
@@ -143,13 +131,20 @@ class Broadcast:
         calls = recorder.calls(self._last_step, 10 * MOST_STEPS)
         if calls:
             self._last_step = calls[-1][0]
-            steps = [step_of(number, call, recorder) for number, call in calls[-MOST_STEPS:]]
-            events.append(event({"steps": steps}, "steps"))
-        if (new := recorder.ended_count - self._ended) > 0:
+            events.append(self._steps_event(calls[-MOST_STEPS:]))
+        if new := recorder.ended_count - self._ended:
             self._ended = recorder.ended_count
-            ended = [RequestSummary.of(record) for record in islice(recorder.latest(), min(new, FIRST_ENDED))]
-            events.append(event({"requests": ended[::-1]}, "ended"))
+            events.append(self._ended_event(0, min(new, FIRST_ENDED)))
         return events
+
+    def _steps_event(self, calls: Iterable[tuple[int, Call]]) -> bytes:
+        steps = [step_of(number, call, self._service.recorder) for number, call in calls]
+        return event({"steps": steps}, "steps")
+
+    def _ended_event(self, skipped: int, most: int) -> bytes:
+        """Requests that ended, oldest first, without so many of the latest."""
+        latest = islice(self._service.recorder.latest(), skipped, skipped + most)
+        return event({"requests": [RequestSummary.of(record) for record in latest][::-1]}, "ended")
 
     def _changed_requests(self) -> tuple[list[LiveRequest], list[str]]:
         """Those that are otherwise than they were told, but for their age, which a page knows by itself."""
@@ -163,15 +158,12 @@ class Broadcast:
     def _new_gaps(self) -> dict[str, list[float]]:
         """By request, the gaps between its tokens since they were told last, ms."""
         gaps: dict[str, list[float]] = {}
-        told: dict[str, int] = {}
-        for request in self._service.engine.requests:
-            times = request.timeline.token_times_s
-            told[request.origin.id] = len(times)
-            begin = max(1, self._told_tokens.get(request.origin.id, len(times)))
-            new = [round((times[i] - times[i - 1]) * 1000, 1) for i in range(begin, len(times))]
-            if new:
-                gaps[request.origin.id] = new
-        self._told_tokens = told
+        times_s = {request.origin.id: request.timeline.token_times_s for request in self._service.engine.requests}
+        for name, times in times_s.items():
+            told = max(1, self._told_tokens.get(name, len(times)))
+            if new := [round((now - before) * 1000, 1) for before, now in pairwise(times[told - 1 :])]:
+                gaps[name] = new
+        self._told_tokens = {name: len(times) for name, times in times_s.items()}
         return gaps
 
     def _silent(self) -> dict[str, float]:

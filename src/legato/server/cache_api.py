@@ -12,7 +12,7 @@ from starlette.responses import Response
 from legato.client.status import NotReadyError
 from legato.core.cache import CacheAction, CacheEntry
 from legato.server.api_error import ApiError
-from legato.server.routes import check_admin, client_of, clients_of, json_response, service_of
+from legato.server.routes import client_of, clients_of, json_response, service_of
 from legato.wire.messages import CacheReply
 
 router = APIRouter()
@@ -36,7 +36,7 @@ async def get_cache(request: Request) -> Response:
 @router.delete("/api/cache")
 async def clear_cache(request: Request) -> Response:
     """Forget everything, what is pinned and what is in the cells too; says what was freed."""
-    check_admin(request)
+    clients_of(request).check_admin(client_of(request))
     before = await _ask(request, "list")
     await _ask(request, "remove")
     return _freed(before.entries)
@@ -76,28 +76,13 @@ async def _ask(request: Request, action: CacheAction, entry: str | None = None) 
 
 
 async def _change(request: Request, action: CacheAction, beginning: str) -> CacheEntry:
-    """Do something with one entry.
-
-    Args:
-        request: Whose client must be an admin.
-        action: What to do.
-        beginning: Of the entry's id, or all of it.
-
-    Returns:
-        The entry as it is now; as it was, if it was removed.
+    """Do something with the one entry whose id begins so; returns it as it is now, or as it was if it was removed.
 
     Raises:
-        ApiError: The client may not, no model is ready, or not exactly one entry's id begins so.
+        ApiError: The client is no admin, no model is ready, or not exactly one entry's id begins so.
     """
-    check_admin(request)
-    entry = _find((await _ask(request, "list")).entries, beginning)
-    reply = await _ask(request, action, entry.id)
-    if not reply.found:
-        raise _not_found(beginning)
-    return next((one for one in reply.entries if one.id == entry.id), entry)
-
-
-def _find(entries: Sequence[CacheEntry], beginning: str) -> CacheEntry:
+    clients_of(request).check_admin(client_of(request))
+    entries = (await _ask(request, "list")).entries
     found = [entry for entry in entries if beginning and entry.id.startswith(beginning)]
     if len(found) > 1:
         raise ApiError(
@@ -105,17 +90,14 @@ def _find(entries: Sequence[CacheEntry], beginning: str) -> CacheEntry:
             f"{len(found)} remembered prompts have ids that begin with {beginning!r}; write more of the id.",
             code="cache_entry_ambiguous",
         )
-    if not found:
-        raise _not_found(beginning)
-    return found[0]
-
-
-def _not_found(beginning: str) -> ApiError:
-    return ApiError(
-        404,
-        f"No remembered prompt has the id {beginning!r}; /api/cache lists those that there are.",
-        code="cache_entry_not_found",
-    )
+    reply = await _ask(request, action, found[0].id) if found else None
+    if reply is None or not reply.found:
+        raise ApiError(
+            404,
+            f"No remembered prompt has the id {beginning!r}; /api/cache lists those that there are.",
+            code="cache_entry_not_found",
+        )
+    return next((entry for entry in reply.entries if entry.id == found[0].id), found[0])
 
 
 def _visible(request: Request, entries: Sequence[CacheEntry]) -> list[CacheEntry]:

@@ -49,18 +49,11 @@ class Clients:
         return self.gap_targets_s.get(client) if client is not None else None
 
     def is_admin(self, client: str | None) -> bool:
-        """Whether somebody may change settings and what is remembered.
-
-        Args:
-            client: Name of the key that was sent; None if it has none, or none is needed.
-        """
+        """Whether the sender of a key of that name may change settings and what is remembered."""
         return client in self.admins if self.has_keys else self.on_loopback
 
     def check_admin(self, client: str | None) -> None:
         """Refuse whoever may not change settings or what is remembered.
-
-        Args:
-            client: Name of the key that was sent; None if it has none, or none is needed.
 
         Raises:
             ApiError: The key is no admin's; or no key is needed, and others than this machine can reach the server.

@@ -15,9 +15,7 @@ logger = logging.getLogger(__name__)
 class CostMemory:
     """Remembers what calls cost, without holding the event loop up.
 
-    Args:
-        save: Keeps costs, in a thread; raises LegatoError if it can't.
-        known: What is remembered already.
+    `save` keeps costs, in a thread, and raises LegatoError if it can't; those `known` are kept already.
     """
 
     def __init__(self, save: Callable[[Coefficients], None], known: Coefficients | None) -> None:

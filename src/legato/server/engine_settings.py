@@ -19,13 +19,7 @@ DEFAULT_KV_TYPE: KvType = "f16"
 
 
 def engine_settings(settings: Settings, model: LocalModel, profile: Profile | None = None) -> EngineSettings:
-    """The engine's part of the settings.
-
-    Args:
-        settings: Of the server. What they leave open is as tuned, else the worker's choice or the default here.
-        model: The model.
-        profile: What `legato tune` found for it.
-    """
+    """The engine's part of the settings. What they leave open is as tuned, else the worker's choice or the default."""
     settings = with_profile(settings, profile)
     return EngineSettings(
         model_path=str(model.path),
@@ -83,11 +77,10 @@ def uses_profile(settings: Settings, profile: Profile | None) -> bool:
 def cost_settings_of(engine: EngineSettings) -> CostSettings:
     """The settings that the engine's costs are remembered by; what is left open, as the worker is going to choose."""
     threads = engine.threads or default_threads()
+    on_gpu = engine.gpu_layers != 0 and build_info().can_offload
     return CostSettings(
         flash_attention=engine.flash_attention
-        or default_flash_attention(
-            engine.policy, engine.kv_type_v, on_gpu=engine.gpu_layers != 0 and build_info().can_offload
-        ),
+        or default_flash_attention(engine.policy, engine.kv_type_v, on_gpu=on_gpu),
         kv_type_k=engine.kv_type_k,
         kv_type_v=engine.kv_type_v,
         threads=threads,

@@ -44,8 +44,6 @@ class AnswerRequest:
     service_tier: ServiceTier = "default"
     gap_target_ms: float | None = None
     """Longest gap between tokens that the reader should see; None for the key's or the server's."""
-    progress: bool = False
-    """Tell while the prompt is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +69,18 @@ class Finish:
 
 
 class Generation:
-    """One choice of an answer: iterate over its pieces of text; the last item is its `Finish`.
+    """One choice of an answer: iterate over how far its prompt is read and its pieces of text, up to its `Finish`.
 
-    Args:
-        stream: What was submitted to the engine for it.
-        text: Assembles it.
-        recorder: Told of its end, once, whatever the end is.
-        rereading: Explains why its prompt was read again, if it was.
-        tells_progress: Tell while the prompt is read.
+    The recorder is told of its end, once, whatever the end is.
     """
 
-    def __init__(
-        self, stream: RequestStream, text: AnswerText, recorder: Recorder, rereading: Rereading, tells_progress: bool
-    ) -> None:
+    def __init__(self, stream: RequestStream, text: AnswerText, recorder: Recorder, rereading: Rereading) -> None:
         self._stream = stream
         self._text = text
         self._recorder = recorder
         self._recorded = False
         self._rereading = rereading
         self._explaining: asyncio.Task[Reread | None] | None = None
-        self._tells_progress = tells_progress
         recorder.submitted(stream.submit.id, stream.origin)
 
     @property
@@ -109,7 +99,7 @@ class Generation:
         self._record("cancelled")
 
     async def __aiter__(self) -> AsyncIterator[Piece | Progress | Finish]:
-        """Pieces of text, then the end; before them how far the prompt is read, if that is wanted.
+        """How far the prompt is read, then pieces of text, then the end.
 
         Raises:
             ApiError: The engine failed at this request.
@@ -132,8 +122,7 @@ class Generation:
                         if text.stopped:
                             break
                     elif isinstance(event, PromptRead):
-                        if self._tells_progress:
-                            yield self._progress_now()
+                        yield self._progress_now()
                     elif isinstance(event, Ended):
                         if event.reason == "failed":
                             end, error = "failed", event.error

@@ -10,12 +10,7 @@ from legato.server.prompting import Language
 
 
 def read_language(model_name: str, path: Path, chat_template: str | None) -> Language:
-    """Read a model's vocabulary and chat template.
-
-    Args:
-        model_name: What clients call it.
-        path: Its file.
-        chat_template: A Jinja template's text instead of the model's own.
+    """Read a model's vocabulary and chat template, or another Jinja template's text instead of the model's own.
 
     Raises:
         LegatoError: The file can't be loaded, or the template does not compile.

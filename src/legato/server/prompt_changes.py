@@ -43,15 +43,13 @@ SUMMARY = 0.5  # of a long stretch, up to which what stands in its place is a su
 
 # A run's hash is a polynomial of its tokens, at an odd number with mixed bits.
 _POWERS = np.array([pow(0x9E3779B97F4A7C15, place, 1 << 64) for place in range(RUN)], np.uint64)
-_NAMES = (
+_NUMBER = re.compile(
+    r"(?P<number>\d+(?:[.,]\d+)*(?:(?:st|nd|rd|th)\b)?)|(?<![a-z])(?:(?P<half>[ap]\.?m)|(?P<day>"
     "january|february|march|april|may|june|july|august|september|october|november|december|"
     "jan|feb|mar|apr|jun|jul|aug|sept|sep|oct|nov|dec|"
     "monday|tuesday|wednesday|thursday|friday|saturday|sunday|mon|tues|tue|wed|thurs|thur|thu|fri|sat|sun"
-)
-_CHANGING = (
-    (re.compile(r"\d+(?:[.,]\d+)*(?:(?:st|nd|rd|th)\b)?"), "0"),
-    (re.compile(rf"(?<![a-z])(?:{_NAMES})(?![a-z])", re.IGNORECASE), "day"),
-    (re.compile(r"(?<![a-z])[ap]\.?m(?![a-z])", re.IGNORECASE), "am"),
+    "))(?![a-z])",
+    re.IGNORECASE,
 )
 
 
@@ -68,16 +66,11 @@ def find_change(
 ) -> Reread | None:
     """Find what a client changed since the remembered prompt that is nearest, of equally near ones the newest.
 
-    Args:
-        prompt: The prompt that had to be read, shape [n].
-        remembered: Earlier ones, the newest first.
-        text: Turns tokens into text. It gets single stretches, not whole words.
-        already: Tokens at the beginning of the prompt that the cache did supply. They are not lost.
-
-    Returns:
-        The change, with all its words and without the time that it cost. Lost are tokens after the parting that stand
-        in the remembered prompt after the parting too, at any place, in runs of `RUN` or more. None if no remembered
-        prompt looks like the same conversation, if the prompt continues one, or if less than `LEAST_LOST` are lost.
+    `remembered` has the newest first; `text` gets single stretches, not whole words. The change comes with all its
+    words and without the time that it cost. Lost are tokens after the parting, but for the first `already`, which the
+    cache did supply, that stand in the remembered prompt after the parting too, at any place, in runs of `RUN` or more.
+    None if no remembered prompt looks like the same conversation, if the prompt continues one, or if less than
+    `LEAST_LOST` are lost.
     """
     old = _nearest(prompt, remembered)
     if old is None:
@@ -88,8 +81,8 @@ def find_change(
     known_tokens, lost_tokens = (min(int(known[begin:].sum()), most) for begin in (0, max(0, already - at)))
     if lost_tokens < LEAST_LOST or known_tokens < SHARED_AFTER * min(most, len(prompt) - at):
         return None
-    kind, old_end, new_end = _classify(old, prompt, at, known_tokens, text)
-    return Reread(kind, at, lost_tokens, 0.0, was=text(old[at:old_end]), now=text(prompt[at:new_end]))
+    kind, last = _classify(old, prompt, at, known_tokens, text)
+    return Reread(kind, at, lost_tokens, 0.0, was=text(old[at : last.old.stop]), now=text(prompt[at : last.new.stop]))
 
 
 def _nearest(prompt: Tokens, remembered: Sequence[Tokens]) -> Tokens | None:
@@ -151,25 +144,20 @@ def _in_order(old: Tokens, new: Tokens) -> list[tuple[int, int]]:
     (old_runs, old_at), (new_runs, new_at) = ((runs[count == 1], at[count == 1]) for runs, at, count in singles)
     _, of_old, of_new = np.intersect1d(old_runs, new_runs, assume_unique=True, return_indices=True)
     pairs = sorted(zip(new_at[of_new].tolist(), old_at[of_old].tolist(), strict=True))
-    lowest: list[int] = []  # By length, the lowest place in the old prompt that a subsequence ends with,
-    last: list[int] = []  # and the pair that stands there.
-    before: list[int] = []
-    for number, (_, place) in enumerate(pairs):
-        length = bisect_left(lowest, place)
-        before.append(last[length - 1] if length else -1)
-        lowest[length : length + 1], last[length : length + 1] = [place], [number]
+    lowest: list[int] = []  # By length, the lowest place in the old prompt that a subsequence ends with.
+    ranks: list[int] = []  # By pair, how many come before it in the longest one that it ends.
+    for _, place in pairs:
+        ranks.append(bisect_left(lowest, place))
+        lowest[ranks[-1] : ranks[-1] + 1] = [place]
     found: list[tuple[int, int]] = []
-    number = last[-1] if last else -1
-    while number >= 0:
-        found.append(pairs[number][::-1])
-        number = before[number]
+    for (in_new, in_old), rank in zip(reversed(pairs), reversed(ranks), strict=True):
+        if rank == len(lowest) - len(found) - 1:
+            found.append((in_old, in_new))
     return found[::-1]
 
 
-def _classify(
-    old: Tokens, new: Tokens, at: int, known_tokens: int, text: Callable[[Tokens], str]
-) -> tuple[str, int, int]:
-    """The kind of a change, and where it ends in both prompts."""
+def _classify(old: Tokens, new: Tokens, at: int, known_tokens: int, text: Callable[[Tokens], str]) -> tuple[str, _Gap]:
+    """The kind of a change, and the gap that it ends with."""
     *gaps, ends = _gaps(old, new, at)
     goes_on = sum(gap.goes_on for gap in gaps)
     # A difference that would have cost less than half of it does not name the change: there the talk itself went on.
@@ -178,17 +166,17 @@ def _classify(
     kinds = [_kind(old, new, gap, text) for gap in early]
     resumes = bool(gaps) and 2 * goes_on >= known_tokens
     if resumes and set(kinds) == {"number"}:
-        return "number", gaps[0].old.stop, gaps[0].new.stop
-    if (order_ends := _reordered(old, new, gaps, len(early), ends)) is not None:
-        return "reordered", *order_ends
+        return "number", gaps[0]
+    if (last := _reordered(old, new, [*gaps, ends], len(early))) is not None:
+        return "reordered", last
     if not resumes:
-        return "rewritten", len(old), len(new)
+        return "rewritten", ends
     # Several stretches may come or go, such as the reasoning of every turn; several replaced ones are a rewriting.
     if len(early) == 1 or set(kinds) in ({"inserted"}, {"removed"}):
-        return kinds[0], gaps[0].old.stop, gaps[0].new.stop
+        return kinds[0], gaps[0]
     if all(gap.goes_on < SHORT for gap in early[:-1]):
-        return "replaced", early[-1].old.stop, early[-1].new.stop
-    return "rewritten", gaps[-1].old.stop, gaps[-1].new.stop
+        return "replaced", early[-1]
+    return "rewritten", gaps[-1]
 
 
 def _kind(old: Tokens, new: Tokens, gap: _Gap, text: Callable[[Tokens], str]) -> str:
@@ -210,30 +198,24 @@ def _kind(old: Tokens, new: Tokens, gap: _Gap, text: Callable[[Tokens], str]) ->
 
 def _without_numbers(text: str) -> str:
     """The text with one stand-in for all numbers, and one for all names of months and days."""
-    for pattern, stand_in in _CHANGING:
-        text = pattern.sub(stand_in, text)
-    return text
+    return _NUMBER.sub(lambda found: f"<{found.lastgroup}>", text)
 
 
-def _reordered(old: Tokens, new: Tokens, gaps: Sequence[_Gap], least: int, ends: _Gap) -> tuple[int, int] | None:
-    """Where a change of order ends in both prompts; None if what went and what came are not the same."""
+def _reordered(old: Tokens, new: Tokens, gaps: Sequence[_Gap], least: int) -> _Gap | None:
+    """The gap that a change of order ends with; None if what went and what came are not the same."""
     # What moved may come back late, and the talk may go on otherwise after that: the tokens of all gaps so far count,
     # once there are enough of them.
-    balance: Counter[int] = Counter()
-    gone = came = 0
-    for count, gap in enumerate(gaps, 1):
-        balance.update(old[gap.old].tolist())
-        balance.subtract(new[gap.new].tolist())
-        gone, came = gone + len(old[gap.old]), came + len(new[gap.new])
-        wanted = SAME_CONTENT * max(gone, came)
-        if count >= least and min(gone, came) >= max(RUN, wanted):
-            moved = gone + came - sum(map(abs, balance.values()))
-            if moved >= 2 * wanted:
-                return gap.old.stop, gap.new.stop
+    gone: Counter[int] = Counter()
+    came: Counter[int] = Counter()
+    for count, gap in enumerate(gaps[:-1], 1):
+        gone.update(old[gap.old].tolist())
+        came.update(new[gap.new].tolist())
+        wanted = max(RUN, SAME_CONTENT * max(gone.total(), came.total()))
+        if count >= least and min(gone.total(), came.total()) >= wanted and (gone & came).total() >= wanted:
+            return gap
     # It may come back behind new turns too: there runs of tokens are looked up, for counts would find them anywhere.
-    all_gone = np.concatenate([old[gap.old] for gap in (*gaps, ends)])
-    all_came = np.concatenate([new[gap.new] for gap in (*gaps, ends)])
-    moved_away = _stands_in(all_gone, all_came).sum() >= SAME_CONTENT * len(all_gone)
-    if len(all_gone) >= RUN and moved_away and _stands_in(all_came[:came], all_gone).sum() >= SAME_CONTENT * came:
-        return len(old), len(new)
-    return None
+    all_gone = np.concatenate([old[gap.old] for gap in gaps])
+    all_came = np.concatenate([new[gap.new] for gap in gaps])
+    moved = (_stands_in(all_gone, all_came), _stands_in(all_came[: came.total()], all_gone))
+    same = len(all_gone) >= RUN and all(known.sum() >= SAME_CONTENT * len(known) for known in moved)
+    return gaps[-1] if same else None

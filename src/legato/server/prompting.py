@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from legato.chat.message_error import MessageError
@@ -32,15 +33,16 @@ class Language:
     bos_text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChatPrompt:
-    """A conversation as the model reads it."""
+class Truncation(msgspec.Struct):
+    """What was left out of a conversation for the rest to fit."""
 
-    tokens: Tokens
-    dropped_messages: int = 0
-    """Those that were left out for the rest to fit."""
-    dropped_tokens: int = 0
+    dropped_messages: int
+    dropped_tokens: int
     """By how many the prompt is shorter for it."""
+
+
+ChatPrompt = tuple[Tokens, Truncation | None]
+"""A conversation as the model reads it."""
 
 
 async def chat_prompt(
@@ -51,14 +53,10 @@ async def chat_prompt(
     variables: Mapping[str, Any],
     window: Window | None = None,
 ) -> ChatPrompt:
-    """The tokens of a conversation.
+    """The tokens of a conversation, and what was dropped of it.
 
-    Args:
-        language: How the model reads.
-        messages: As they came.
-        continue_final: End where the last message does, for the model to go on with.
-        variables: For the template.
-        window: What the oldest turns are dropped for, if need be; None to keep all of them, however long.
+    The prompt may end where the last message does, for the model to go on with. `variables` are for the template. The
+    oldest turns are dropped for the rest to fit into a window; without one all are kept, however long.
 
     Raises:
         ApiError: A message is wrong, the template refuses it, or what must be kept does not fit into the context.
@@ -114,7 +112,7 @@ def _chat_prompt(
 
     try:
         read = read_messages(messages)
-        return ChatPrompt(tokens_of(read)) if window is None else _truncated(read, tokens_of, window)
+        return (tokens_of(read), None) if window is None else _truncated(read, tokens_of, window)
     except MessageError as error:
         # A sentence that begins with a parameter's name keeps its spelling.
         text = str(error)
@@ -142,6 +140,4 @@ def _truncated(messages: Messages, tokens_of: Callable[[Messages], Tokens], wind
             "messages",
             "context_length_exceeded",
         )
-    if not turns:
-        return ChatPrompt(tokens)
-    return ChatPrompt(tokens, starts[turns] - starts[0], len(without(0)) - len(tokens))
+    return tokens, Truncation(starts[turns] - starts[0], len(without(0)) - len(tokens)) if turns else None

@@ -28,22 +28,15 @@ REMEMBERED_REQUESTS = 1_000
 
 
 class Recorder:
-    """Takes calls as they are made and requests as they end, and hands them on.
-
-    Args:
-        model: Name of the served model.
-        metrics: Counts everything.
-        history: Remembers requests beyond the server's life; None for none.
-        spans: Sends requests to a collector; None for none.
-    """
+    """Takes calls as they are made and requests as they end, and hands them on."""
 
     def __init__(self, model: str, metrics: Metrics, history: History | None, spans: SpanExporter | None) -> None:
         self.metrics = metrics
         self._model = model
         self.history = history
-        """Requests beyond those in memory; None without."""
+        """Requests beyond the server's life; None without."""
         self._spans = spans
-        self._calls: deque[tuple[int, Call]] = deque(maxlen=REMEMBERED_CALLS)
+        self._calls: deque[Call] = deque(maxlen=REMEMBERED_CALLS)
         self._call_count = 0
         self._requests: OrderedDict[str, RequestRecord] = OrderedDict()
         self.ended_count = 0
@@ -55,7 +48,7 @@ class Recorder:
     def call(self, call: Call) -> None:
         """A library call was made."""
         self._call_count += 1
-        self._calls.append((self._call_count, call))
+        self._calls.append(call)
         self.metrics.call(call)
 
     def ended(self, origin: Origin, timeline: Timeline, end: EndReason, error: str = "") -> None:
@@ -97,17 +90,17 @@ class Recorder:
 
     def calls(self, after: int, limit: int) -> list[tuple[int, Call]]:
         """Calls after a number, oldest first, each with its own number."""
-        first = self._calls[0][0] if self._calls else 0
-        begin = max(0, after + 1 - first)
-        return list(islice(self._calls, begin, begin + limit))
+        forgotten = self._call_count - len(self._calls)
+        begin = max(0, after - forgotten)
+        return list(enumerate(islice(self._calls, begin, begin + limit), forgotten + begin + 1))
 
     def calls_since(self, since_s: float) -> list[Call]:
         """Calls that ended after an instant of the monotonic clock, newest first."""
-        return [call for _, call in takewhile(lambda numbered: numbered[1].ended_s > since_s, reversed(self._calls))]
+        return list(takewhile(lambda call: call.ended_s > since_s, reversed(self._calls)))
 
     def prediction_error_p50(self) -> float | None:
         """Median relative error of the latest calls whose time was predicted; None without any."""
-        latest = (call.prediction_error for _, call in islice(reversed(self._calls), JUDGED_CALLS))
+        latest = (call.prediction_error for call in islice(reversed(self._calls), JUDGED_CALLS))
         errors = [error for error in latest if error is not None]
         return statistics.median(errors) if errors else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -24,29 +23,18 @@ MOST_WORDS = 80
 
 
 class Rereading:
-    """Compares prompts with those that the same client sent before.
-
-    Args:
-        text: Turns tokens into text.
-        most_tokens: How many tokens of recent prompts are kept, of all clients together.
-    """
+    """Compares prompts with those that the same client sent before, as far as all clients' recent ones are kept."""
 
     def __init__(self, text: Callable[[Tokens], str], most_tokens: int = MOST_TOKENS) -> None:
         self._text = text
         self._most_tokens = most_tokens
-        self._recent: deque[tuple[str | None, Tokens]] = deque()
+        self._recent: list[tuple[str | None, Tokens]] = []
         self._turn = asyncio.Lock()
 
     async def explain(self, prompt: Tokens, client: str | None, cached_tokens: int) -> Reread | None:
-        """What was changed, or None if there is nothing to tell; the prompt counts as sent from now on.
+        """What was changed, without the time that it cost; None if there is nothing to tell.
 
-        Args:
-            prompt: What had to be read, shape [n].
-            client: Who sent it. Only with their own prompts it is compared, so that the words are theirs too.
-            cached_tokens: Tokens of it that were remembered.
-
-        Returns:
-            Without the time that it cost.
+        The prompt counts as sent from now on. It is compared only with the client's own, so that the words are too.
         """
         async with self._turn:  # prompts of one conversation in their order
             try:
@@ -68,13 +56,11 @@ class Rereading:
         """Keep a prompt in the place of those that it continues, and drop the oldest if there is no room."""
         if len(prompt) > self._most_tokens:
             return
-        kept = [
-            (owner, sent) for owner, sent in self._recent if owner != client or common_prefix(sent, prompt) < len(sent)
-        ]
-        self._recent = deque([*kept, (client, prompt)])
+        self._recent = [one for one in self._recent if one[0] != client or common_prefix(one[1], prompt) < len(one[1])]
+        self._recent.append((client, prompt))
         tokens = sum(len(sent) for _, sent in self._recent)
         while tokens > self._most_tokens:
-            tokens -= len(self._recent.popleft()[1])
+            tokens -= len(self._recent.pop(0)[1])
 
 
 def _short(words: str | None) -> str | None:

@@ -30,15 +30,6 @@ def client_of(request: Request) -> str | None:
     return client
 
 
-def check_admin(request: Request) -> None:
-    """Refuse whoever may not change settings or what is remembered.
-
-    Raises:
-        ApiError: The client is no admin.
-    """
-    clients_of(request).check_admin(client_of(request))
-
-
 def json_response(body: Any) -> Response:
     """A body that msgspec knows to write."""
     return Response(msgspec.json.encode(body), media_type="application/json")

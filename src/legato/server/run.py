@@ -36,12 +36,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def make_service(settings: Settings, model: LocalModel, profiles: ProfileStore | None = None) -> Service:
-    """The service of a model under these settings; what they leave open is as tuned.
-
-    Args:
-        settings: Of the server.
-        model: The model.
-        profiles: What was measured on this machine; the user's own, if left out.
+    """The service of a model under these settings; what they leave open is as tuned, by the user if not otherwise said.
 
     Raises:
         LegatoError: The settings name a chat template that is not there, or not one.
@@ -78,18 +73,16 @@ def listen(settings: Settings) -> socket.socket:
     """
     check_exposure(settings.host, settings.api_keys, no_auth=settings.no_auth)
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[
-            0
-        ]
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(2048)
     except OSError as error:
         where = f"{settings.host} port {settings.port}"
-        raise LegatoError(
-            f"Can't listen on {where}: {error.strerror}; choose another with --host or --port."
-        ) from error
+        message = f"Can't listen on {where}: {error.strerror}; choose another with --host or --port."
+        raise LegatoError(message) from error
     return listening
 
 
@@ -152,11 +145,7 @@ def run_server(
 ) -> None:
     """Serve until a signal says to stop, and let that signal end the process as whoever sent it expects.
 
-    Args:
-        settings: Of the server.
-        service: The model.
-        listening: From `listen`.
-        on_settled: Called when the model is ready or has failed.
+    `on_settled` is called when the model is ready or has failed.
     """
     config = uvicorn.Config(
         create_app(settings, service),

@@ -11,15 +11,7 @@ from collections.abc import Callable
 from legato import __version__
 from legato.client.client import EngineClient
 from legato.client.dispatcher import QueueFullError
-from legato.client.status import (
-    EngineStatus,
-    Failed,
-    Loading,
-    NotReadyError,
-    Ready,
-    Stopped,
-    describe,
-)
+from legato.client.status import EngineStatus, Failed, Loading, NotReadyError, Ready, Stopped, describe
 from legato.core.origin import Origin, ServiceTier
 from legato.errors import LegatoError
 from legato.server.api_error import ApiError, invalid
@@ -38,16 +30,10 @@ RETRY_AFTER_LOADING_S = 2
 
 
 class Service:
-    """One served model.
+    """One served model, and at most `max_queue` requests that wait.
 
-    Args:
-        name: What clients call it.
-        engine: Settings of its engine.
-        read_language: Reads how it reads, in a thread; raises LegatoError if it can't.
-        max_queue: Requests that may wait.
-        history: Remembers ended requests beyond the server's life.
-        spans: Sends ended requests to a collector.
-        costs: Remembers what calls cost here, once the engine has measured it and whenever it has learned more.
+    `read_language` reads how it reads, in a thread, and raises LegatoError if it can't. `costs` remembers what calls
+    cost here, once the engine has measured it and whenever it has learned more.
     """
 
     def __init__(
@@ -69,7 +55,7 @@ class Service:
             self._live,
             processes=self._processes,
             build={"version": __version__},
-            planning=self._planning,
+            planning=lambda: Planning(self.engine.settings.policy, self.engine.settings.gap_target_s),
             remembered=lambda: self.engine.cache.figures,
         )
         self.recorder = Recorder(name, metrics, history, spans)
@@ -85,8 +71,7 @@ class Service:
         self._read_language = read_language
         self._language: Language | None = None
         self._language_error: str | None = None
-        self._rereading: Rereading | None = None
-        """Compares prompts with earlier ones; made with the first request, for it needs the vocabulary."""
+        self._rereading = Rereading(lambda tokens: self.language.vocabulary.text(tokens))
         self._loading: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
@@ -202,10 +187,6 @@ class Service:
         running = sum(request.running for request in requests)
         return Live(running, len(requests) - running, self.kv_cells_used, cells)
 
-    def _planning(self) -> Planning:
-        settings = self.engine.settings
-        return Planning(settings.policy, settings.gap_target_s)
-
     def _processes(self) -> dict[str, int]:
         worker = self.engine.worker_pid
         return {"server": os.getpid(), **({"engine": worker} if worker else {})}
@@ -235,12 +216,8 @@ class Service:
     ) -> list[Generation]:
         """Submit the choices of one answer: all, or none of them.
 
-        Args:
-            asked: What a client asks for.
-            client: Name of its API key.
-            service_tier: How it is served, whatever it asks for.
-            gap_target_s: Longest gap between tokens that the reader should see; None for the engine's.
-            arrived_s: When the request arrived, on the monotonic clock.
+        The tier and the gap target hold whatever is asked for; a target of None is the engine's. The request arrived
+        at `arrived_s` on the monotonic clock.
 
         Raises:
             ApiError: A prompt is empty or too long, too many requests wait, or no model is ready.
@@ -248,7 +225,6 @@ class Service:
         for prompt, _ in asked.choices:
             self._check_length(len(prompt), asked.param)
         vocabulary = self.language.vocabulary
-        rereading = self._rereading = self._rereading or Rereading(vocabulary.text)
         generations: list[Generation] = []
         try:
             for number, (prompt, sampling) in enumerate(asked.choices):
@@ -262,7 +238,7 @@ class Service:
                     arrived_s=arrived_s,
                 )
                 text = AnswerText(vocabulary, asked.stops)
-                generations.append(Generation(stream, text, self.recorder, rereading, asked.progress))
+                generations.append(Generation(stream, text, self.recorder, self._rereading))
         except Exception as error:
             for generation in generations:
                 generation.cancel()

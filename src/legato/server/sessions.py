@@ -22,14 +22,7 @@ class Sessions:
     """The name of the key, and when the session was used last, on the monotonic clock."""
 
     def begin(self, client: str | None) -> str:
-        """Log somebody in.
-
-        Args:
-            client: Name of the key that was shown; None if it has none.
-
-        Returns:
-            What the cookie holds.
-        """
+        """Log in whoever has shown a key of that name, or without one; returns what the cookie holds."""
         token = secrets.token_urlsafe(32)
         self._by_token[token] = client, time.monotonic()
         if len(self._by_token) > MOST_SESSIONS:

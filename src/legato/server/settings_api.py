@@ -13,7 +13,7 @@ from legato.client.client import EngineClient
 from legato.client.status import Ready
 from legato.core.choices import PolicyName
 from legato.server.api_error import invalid
-from legato.server.routes import check_admin, json_response, service_of
+from legato.server.routes import client_of, clients_of, json_response, service_of
 from legato.server.service import Service
 from legato.settings import MAX_CHUNK, MAX_GAP_TARGET_MS, MIN_GAP_TARGET_MS
 from legato.wire.messages import Configure, SetBudgets
@@ -27,15 +27,15 @@ MAX_CACHE_MIB = 2.0**30
 class SettingsChange(BaseModel):
     """Body of `PATCH /api/settings`; what is left out stays as it is."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     # The defaults stand for what is left out; they are never read.
     policy: PolicyName = "adaptive"
     chunk: int | None = Field(None, ge=1, le=MAX_CHUNK)
     """Null for this hardware's default."""
-    cache_memory_mib: float = Field(0, ge=0, le=MAX_CACHE_MIB, allow_inf_nan=False)
-    cache_disk_mib: float = Field(0, ge=0, le=MAX_CACHE_MIB, allow_inf_nan=False)
-    gap_target_ms: float = Field(MIN_GAP_TARGET_MS, ge=MIN_GAP_TARGET_MS, le=MAX_GAP_TARGET_MS, allow_inf_nan=False)
+    cache_memory_mib: float = Field(0, ge=0, le=MAX_CACHE_MIB)
+    cache_disk_mib: float = Field(0, ge=0, le=MAX_CACHE_MIB)
+    gap_target_ms: float = Field(MIN_GAP_TARGET_MS, ge=MIN_GAP_TARGET_MS, le=MAX_GAP_TARGET_MS)
 
 
 @router.get("/api/settings")
@@ -47,20 +47,19 @@ async def get_settings(request: Request) -> Response:
 @router.patch("/api/settings")
 async def change_settings(request: Request, change: SettingsChange) -> Response:
     """Change how steps are planned, from the next one on."""
-    check_admin(request)
+    clients_of(request).check_admin(client_of(request))
     service = service_of(request)
-    wanted = _changeable(service.engine) | change.model_dump(exclude_unset=True)
+    given = change.model_dump(exclude_unset=True)
+    wanted = _changeable(service.engine) | given
     service.engine.configure(Configure(wanted["policy"], wanted["chunk"], wanted["gap_target_ms"] / 1000))
-    budgets = change.model_dump(exclude_unset=True, include={"cache_memory_mib", "cache_disk_mib"})
+    budgets = {name: int(mib * 2**20) for name, mib in given.items() if name.startswith("cache_")}
     if budgets:
         _check_cache(service, budgets)
-        service.engine.set_cache_budgets(
-            SetBudgets(_bytes(budgets.get("cache_memory_mib")), _bytes(budgets.get("cache_disk_mib")))
-        )
+        service.engine.set_cache_budgets(SetBudgets(budgets.get("cache_memory_mib"), budgets.get("cache_disk_mib")))
     return _answer(service)
 
 
-def _check_cache(service: Service, budgets: Mapping[str, float]) -> None:
+def _check_cache(service: Service, budgets: Mapping[str, int]) -> None:
     """Refuse budgets of what there is not.
 
     Raises:
@@ -73,10 +72,6 @@ def _check_cache(service: Service, budgets: Mapping[str, float]) -> None:
     if "cache_disk_mib" in budgets and cache is not None and not cache.has_disk:
         message = "Nothing is remembered on disk here; start the server with --cache-disk-mib above 0."
         raise invalid(message, "cache_disk_mib")
-
-
-def _bytes(mib: float | None) -> int | None:
-    return None if mib is None else int(mib * 2**20)
 
 
 def _mib(chosen: int | None, present: int | None) -> float | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -31,10 +31,7 @@ class EventStream(Response):
     """Sends events as they come, and stops their source when the client goes away.
 
     Leaner than the framework's streaming response: one write a token is the server's busiest path, on CPUs that it
-    shares with the engine.
-
-    Args:
-        events: Complete events, each ending in an empty line.
+    shares with the engine. Each event is complete, and ends in an empty line.
     """
 
     media_type = "text/event-stream"
@@ -51,16 +48,8 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything, or as much as the client waits for."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        pump = asyncio.create_task(self._pump(send))
-        watch = asyncio.create_task(self._watch(receive, send))
-        try:
-            await asyncio.wait((pump, watch), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            pump.cancel()
-            watch.cancel()
-            results = await asyncio.gather(pump, watch, return_exceptions=True)
-        if isinstance(results[0], Exception):
-            raise results[0]
+        with contextlib.suppress(ClientGoneError):
+            await unless_client_goes(self._pump(send), self._watch(receive, send))
 
     async def _pump(self, send: Send) -> None:
         loop = asyncio.get_running_loop()
@@ -72,7 +61,7 @@ class EventStream(Response):
     async def _watch(self, receive: Receive, send: Send) -> None:
         """Return when the client is gone; until then break long silences."""
         loop = asyncio.get_running_loop()
-        gone = asyncio.ensure_future(_disconnected(receive))
+        gone = asyncio.ensure_future(disconnected(receive))
         try:
             while not (await asyncio.wait((gone,), timeout=KEEP_ALIVE_S))[0]:
                 if loop.time() - self._last_sent >= KEEP_ALIVE_S:
@@ -81,25 +70,25 @@ class EventStream(Response):
             gone.cancel()
 
 
-async def unless_client_goes(request: Request, answer: Awaitable[T]) -> T:
+async def unless_client_goes(answer: Awaitable[T], gone: Awaitable[None]) -> T:
     """The answer; if the client goes first, it is cancelled.
 
     Raises:
         ClientGoneError: The client went.
     """
-    working = asyncio.ensure_future(answer)
-    gone = asyncio.ensure_future(_disconnected(request.receive))
+    working, watching = asyncio.ensure_future(answer), asyncio.ensure_future(gone)
     try:
-        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientGoneError
         return await working
     finally:
-        gone.cancel()
+        watching.cancel()
         working.cancel()
-        await asyncio.gather(working, gone, return_exceptions=True)
+        await asyncio.gather(working, watching, return_exceptions=True)
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -17,12 +17,7 @@ RECENT_S = 5.0
 
 
 async def status_of(service: Service, utilisation: UtilisationMonitor) -> dict[str, Any]:
-    """The server at a glance.
-
-    Args:
-        service: What is served.
-        utilisation: Asked in a thread.
-    """
+    """The server at a glance. How busy the machine is is asked in a thread."""
     requests = running(service.engine)
     calls = service.recorder.calls_since(time.monotonic() - RECENT_S)
     state = service.state
@@ -50,13 +45,7 @@ async def status_of(service: Service, utilisation: UtilisationMonitor) -> dict[s
 
 
 def step_of(number: int, call: Call, recorder: Recorder) -> dict[str, Any]:
-    """One library call of the engine, with the public ids of requests.
-
-    Args:
-        number: Its own.
-        call: What was in it.
-        recorder: Knows the ids.
-    """
+    """One library call of the engine, with its own number and the public ids of requests."""
     return {
         "number": number,
         "begun_at": recorder.calendar(call.begun_s),

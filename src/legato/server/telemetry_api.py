@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from legato.core.origin import EndReason
 from legato.errors import LegatoError
 from legato.server.api_error import ApiError, invalid
-from legato.server.recorder import Recorder, running
+from legato.server.recorder import running
 from legato.server.routes import json_response, service_of
 from legato.server.status import status_of, step_of
 from legato.telemetry.record import RequestRecord
@@ -52,29 +52,40 @@ async def list_requests(
 ) -> Response:
     """Requests that run, and those that have ended, newest first, a page at a time."""
     service = service_of(request)
-    history = service.recorder.history
-    wanted: dict[str, Any] = {
-        "limit": limit,
-        "client": client,
-        "model": model,
-        "end": end,
-        "text": id,
-        "slower_than_ms": slower_than_ms,
-    }
-    if history is None or not history.is_on:
-        if before is not None:
-            message = "Without a history the list has a single page; leave 'before' out and raise 'limit'."
-            raise invalid(message, "before")
-        page = _page_of_memory(service.recorder, **wanted)
-    else:
+    recorder, history = service.recorder, service.recorder.history
+    beginning = id or ""
+
+    def wanted(record: RequestRecord) -> bool:
+        return (
+            client in (None, record.client)
+            and model in (None, record.model)
+            and end in (None, record.end)
+            and record.id.startswith(beginning)
+            and (slower_than_ms is None or record.timings.total_ms > slower_than_ms)
+        )
+
+    if history is not None and history.is_on:
         try:
             place = Cursor.parse(before) if before is not None else None
         except LegatoError as error:
             raise invalid(str(error), "before") from error
         await asyncio.to_thread(history.flush, FLUSH_S)
-        page = await asyncio.to_thread(history.page, before=place, **wanted)
+        page = await asyncio.to_thread(
+            history.page,
+            before=place,
+            limit=limit,
+            client=client,
+            model=model,
+            end=end,
+            text=id,
+            slower_than_ms=slower_than_ms,
+        )
+    elif before is not None:
+        raise invalid("Without a history the list has a single page; leave 'before' out and raise 'limit'.", "before")
+    else:
+        page = Page([RequestSummary.of(record) for record in islice(filter(wanted, recorder.latest()), limit)], None)
     cursor = str(page.next) if page.next else None
-    live = [one for one in running(service.engine) if client in (None, one.client) and one.id.startswith(id or "")]
+    live = [one for one in running(service.engine) if client in (None, one.client) and one.id.startswith(beginning)]
     return json_response({"running": live, "requests": page.records, "next": cursor})
 
 
@@ -98,34 +109,7 @@ async def list_steps(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
     """The engine's library calls, oldest first, a page at a time; `after` is the number of the last one seen."""
-    service = service_of(request)
-    recorder = service.recorder
+    recorder = service_of(request).recorder
     calls = recorder.calls(after, limit)
-    return json_response(
-        {
-            "steps": [step_of(number, call, recorder) for number, call in calls],
-            "next": calls[-1][0] if len(calls) == limit else None,
-        }
-    )
-
-
-def _page_of_memory(
-    recorder: Recorder,
-    *,
-    limit: int,
-    client: str | None,
-    model: str | None,
-    end: EndReason | None,
-    text: str | None,
-    slower_than_ms: float | None,
-) -> Page:
-    def wanted(record: RequestRecord) -> bool:
-        return (
-            client in (None, record.client)
-            and model in (None, record.model)
-            and end in (None, record.end)
-            and record.id.startswith(text or "")
-            and (slower_than_ms is None or record.timings.total_ms > slower_than_ms)
-        )
-
-    return Page([RequestSummary.of(record) for record in islice(filter(wanted, recorder.latest()), limit)], None)
+    steps = [step_of(number, call, recorder) for number, call in calls]
+    return json_response({"steps": steps, "next": calls[-1][0] if len(calls) == limit else None})

@@ -29,15 +29,12 @@ class Piece:
 
 
 class StopFinder:
-    """Finds the first stop string in text that comes in pieces: the one that is complete first.
-
-    Args:
-        stops: The strings; none of them empty.
-    """
+    """Finds the first of the stop strings, none empty, in text that comes in pieces: the one that is complete first."""
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = tuple(stops)
-        self._held = ""
+        self._stops = stops
+        self.held = ""
+        """What may be the beginning of a stop string; sure not to be when no more text comes."""
         self.found = False
         """True once a stop string came; nothing may follow."""
 
@@ -45,20 +42,15 @@ class StopFinder:
         """What of all text so far is now sure not to belong to a stop string, and was not returned before."""
         if not self._stops:
             return text
-        text = self._held + text
+        text = self.held + text
         places = [(place + len(stop), place) for stop in self._stops if (place := text.find(stop)) >= 0]
         if places:
             self.found = True
-            self._held = ""
+            self.held = ""
             return text[: min(places)[1]]
         keep = max(_overlap(text, stop) for stop in self._stops)
-        self._held = text[len(text) - keep :]
+        self.held = text[len(text) - keep :]
         return text[: len(text) - keep]
-
-    def rest(self) -> str:
-        """What was held back, now that no more text comes."""
-        held, self._held = self._held, ""
-        return held
 
 
 def _overlap(text: str, stop: str) -> int:
@@ -102,8 +94,8 @@ class AnswerText:
         text = self._stops.feed(self._decoder.decode(b"", final=True))
         if self.stopped:
             return self._send(text)
-        text += self._stops.rest()
-        return Piece(text, list(self._waiting)) if text or self._waiting else None
+        text += self._stops.held
+        return Piece(text, self._waiting) if text or self._waiting else None
 
     def _send(self, text: str) -> Piece | None:
         if not text:

@@ -12,13 +12,14 @@ from starlette.responses import Response
 
 from legato.core.timings import Timings
 from legato.core.tokens import Tokens
-from legato.server.answer import Answer, Choice, begin_answer, slowest
+from legato.server.answer import Answer, begin_answer, slowest
 from legato.server.api_error import ApiError
-from legato.server.generation import AnswerRequest, Finish, Progress
-from legato.server.openai.bodies import Body, PartOfChoice, Truncation, prompt_progress, running_usage_of, usage_of
+from legato.server.generation import AnswerRequest, Finish, FinishReason, Progress
+from legato.server.openai.bodies import Body, PartOfChoice, PromptProgress, running_usage_of, usage_of
 from legato.server.openai.requests import CommonRequest
+from legato.server.prompting import Truncation
 from legato.server.routes import json_response, service_of
-from legato.server.sse import EventStream, event, unless_client_goes
+from legato.server.sse import EventStream, disconnected, event, unless_client_goes
 from legato.server.text import Piece
 
 DONE = b"data: [DONE]\n\n"
@@ -31,15 +32,13 @@ class ChoiceShape(Protocol):
         """What its part of a stream begins with."""
         ...
 
-    def piece(self, index: int, piece: Piece) -> PartOfChoice:
-        """New text of it."""
+    def part(
+        self, index: int, piece: Piece, reason: FinishReason | None = None, own: Timings | None = None
+    ) -> PartOfChoice:
+        """New text of it in a stream, or with a reason its end."""
         ...
 
-    def end(self, index: int, finish: Finish, own: Timings | None) -> PartOfChoice:
-        """The end of its part of a stream."""
-        ...
-
-    def whole(self, index: int, choice: Choice, own: Timings | None) -> PartOfChoice:
+    def whole(self, index: int, piece: Piece, reason: FinishReason, own: Timings | None) -> PartOfChoice:
         """All of it."""
         ...
 
@@ -63,7 +62,6 @@ def submit(request: Request, body: CommonRequest, answer_id: str, prompts: list[
         top_logprobs=body.logprob_count,
         service_tier=body.tier,
         gap_target_ms=body.gap_target_ms,
-        progress=bool(body.streamed.include_progress),
     )
     return begin_answer(request, asked)
 
@@ -76,15 +74,9 @@ async def respond(
     kind: str,
     truncation: Truncation | None = None,
 ) -> Response:
-    """Answer a request.
+    """Answer a request whole or streamed, as its body says; a client that goes away frees what its answer holds.
 
-    Args:
-        request: Whose client may go away, which frees what its answer holds.
-        body: Its body, which says whether the answer is streamed, and with which counts.
-        answer: What was submitted for it.
-        shape: Of its choices.
-        kind: What the API calls the answer's object.
-        truncation: What was left out for the prompt to fit.
+    `kind` is what the API calls the answer's object.
 
     Raises:
         ApiError: The engine failed, and nothing was sent yet.
@@ -92,12 +84,14 @@ async def respond(
     head = Body(answer.id, kind, int(time.time()), service_of(request).name, answer.service_tier, [])
     if body.stream:
         return EventStream(_events(body, answer, shape, head, truncation))
-    choices = await unless_client_goes(request, answer.whole())
-    finishes = [choice.finish for choice in choices]
-    several = len(choices) > 1
+    choices = await unless_client_goes(answer.whole(), disconnected(request.receive))
+    finishes = [finish for _, finish in choices]
     whole = msgspec.structs.replace(
         head,
-        choices=[shape.whole(i, one, one.finish.timings if several else None) for i, one in enumerate(choices)],
+        choices=[
+            shape.whole(index, piece, finish.reason, finish.timings if len(choices) > 1 else None)
+            for index, (piece, finish) in enumerate(choices)
+        ],
         usage=usage_of(finishes, body.choices),
         timings=slowest(finishes),
         truncation=truncation,
@@ -125,14 +119,17 @@ async def _events(
                 if carried.continuous_usage_stats:
                     written[index] += len(part.tokens)
                     usage = running_usage_of(answer.generations[index], written[index])
-                yield made(shape.piece(index, part), usage=usage)
+                yield made(shape.part(index, part), usage=usage)
             elif isinstance(part, Progress):
-                yield made(prompt_progress=prompt_progress(index, part))
+                if carried.include_progress:
+                    tokens = part.prompt_tokens, part.read_tokens, part.cached_tokens
+                    yield made(prompt_progress=PromptProgress(index, *tokens, part.left_ms))
             else:
                 finishes[index] = part
                 is_last = len(finishes) == count and not carried.include_usage
                 totals = {"timings": slowest(finishes.values()), "truncation": truncation} if is_last else {}
-                yield made(shape.end(index, part, part.timings if count > 1 else None), **totals)
+                own = part.timings if count > 1 else None
+                yield made(shape.part(index, Piece(), part.reason, own), **totals)
     except ApiError as error:
         # The status is long sent. Clients raise an event with an error as they would a refusal.
         yield event(error.body)

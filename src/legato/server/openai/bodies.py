@@ -9,7 +9,8 @@ import msgspec
 from legato.core.origin import ServiceTier
 from legato.core.timings import Timings
 from legato.core.vocabulary import Vocabulary
-from legato.server.generation import Finish, FinishReason, Generation, Progress
+from legato.server.generation import Finish, FinishReason, Generation
+from legato.server.prompting import Truncation
 from legato.server.text import ChosenToken
 
 
@@ -66,14 +67,6 @@ class ChatChoice(msgspec.Struct, omit_defaults=True):
     logprobs: ChatLogprobs | None
     timings: Timings | None = None
     """Its own, where there are several choices."""
-
-
-class Truncation(msgspec.Struct):
-    """What was left out of a conversation that did not fit, for clients that allowed it."""
-
-    dropped_messages: int
-    dropped_tokens: int
-    """By how many the prompt is shorter for it."""
 
 
 class Delta(msgspec.Struct, omit_defaults=True):
@@ -152,12 +145,7 @@ def running_usage_of(generation: Generation, written: int) -> Usage:
 
 
 def usage_of(finishes: Sequence[Finish], choices: int) -> Usage:
-    """Token counts over all choices; a prompt counts once, however many answers it got.
-
-    Args:
-        finishes: Of all choices, those to the same prompt side by side.
-        choices: How many there are to each prompt.
-    """
+    """Token counts over all choices; a prompt counts once, whose so many `choices` stand side by side."""
     first_of_each = finishes[::choices]
     return _usage(
         sum(finish.prompt_tokens for finish in first_of_each),
@@ -168,11 +156,6 @@ def usage_of(finishes: Sequence[Finish], choices: int) -> Usage:
 
 def _usage(prompt: int, written: int, cached: int) -> Usage:
     return Usage(prompt, written, prompt + written, PromptTokensDetails(cached))
-
-
-def prompt_progress(index: int, progress: Progress) -> PromptProgress:
-    """The API's shape of a prompt's progress."""
-    return PromptProgress(index, progress.prompt_tokens, progress.read_tokens, progress.cached_tokens, progress.left_ms)
 
 
 def chat_logprobs(vocabulary: Vocabulary, tokens: list[ChosenToken]) -> ChatLogprobs | None:
@@ -189,13 +172,7 @@ def chat_logprobs(vocabulary: Vocabulary, tokens: list[ChosenToken]) -> ChatLogp
 
 
 def completion_logprobs(vocabulary: Vocabulary, tokens: list[ChosenToken], echoed: int) -> CompletionLogprobs | None:
-    """Log-probabilities in the completion API's shape; None if none were asked for.
-
-    Args:
-        vocabulary: Of the model.
-        tokens: Of the text.
-        echoed: Characters of the prompt before the answer.
-    """
+    """Log-probabilities in the completion API's shape, after so many echoed characters; None if none were asked for."""
     result = CompletionLogprobs([], [], [], [])
     for chosen in tokens:
         if chosen.logprobs is None:

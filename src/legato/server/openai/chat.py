@@ -10,10 +10,9 @@ from starlette.responses import Response
 from legato.chat.truncation import Window
 from legato.core.timings import Timings
 from legato.core.vocabulary import Vocabulary
-from legato.server.answer import Choice
-from legato.server.generation import Finish
+from legato.server.generation import FinishReason
 from legato.server.openai.answers import respond, submit
-from legato.server.openai.bodies import ChatChoice, ChunkChoice, Delta, Message, Truncation, chat_logprobs
+from legato.server.openai.bodies import ChatChoice, ChunkChoice, Delta, Message, chat_logprobs
 from legato.server.openai.requests import ChatRequest
 from legato.server.prompting import chat_prompt
 from legato.server.routes import service_of
@@ -27,15 +26,14 @@ async def create_chat_completion(request: Request, body: ChatRequest) -> Respons
     """Answer a conversation."""
     service = service_of(request)
     service.check_model(body.model)
-    prompt = await chat_prompt(
+    prompt, truncation = await chat_prompt(
         service.language,
         body.messages,
         continue_final=bool(body.continue_final_message),
         variables=body.chat_template_kwargs or {},
         window=Window(service.model.context_tokens, body.answer_limit) if body.truncation == "auto" else None,
     )
-    truncation = Truncation(prompt.dropped_messages, prompt.dropped_tokens) if prompt.dropped_messages else None
-    answer = submit(request, body, f"chatcmpl-{uuid.uuid4().hex}", [prompt.tokens])
+    answer = submit(request, body, f"chatcmpl-{uuid.uuid4().hex}", [prompt])
     shape = _ChatShape(service.language.vocabulary)
     kind = "chat.completion.chunk" if body.stream else "chat.completion"
     return await respond(request, body, answer, shape, kind, truncation)
@@ -50,12 +48,11 @@ class _ChatShape:
     def opening(self, index: int) -> ChunkChoice:
         return ChunkChoice(index, Delta(role="assistant", content=""), None)
 
-    def piece(self, index: int, piece: Piece) -> ChunkChoice:
-        return ChunkChoice(index, Delta(content=piece.text), None, chat_logprobs(self._vocabulary, piece.tokens))
+    def part(
+        self, index: int, piece: Piece, reason: FinishReason | None = None, own: Timings | None = None
+    ) -> ChunkChoice:
+        delta = Delta(content=piece.text if reason is None else None)
+        return ChunkChoice(index, delta, reason, chat_logprobs(self._vocabulary, piece.tokens), own)
 
-    def end(self, index: int, finish: Finish, own: Timings | None) -> ChunkChoice:
-        return ChunkChoice(index, Delta(), finish.reason, timings=own)
-
-    def whole(self, index: int, choice: Choice, own: Timings | None) -> ChatChoice:
-        logprobs = chat_logprobs(self._vocabulary, choice.tokens)
-        return ChatChoice(index, Message(choice.text), choice.finish.reason, logprobs, own)
+    def whole(self, index: int, piece: Piece, reason: FinishReason, own: Timings | None) -> ChatChoice:
+        return ChatChoice(index, Message(piece.text), reason, chat_logprobs(self._vocabulary, piece.tokens), own)

@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from legato.core.timings import Timings
 from legato.core.vocabulary import Vocabulary
-from legato.server.answer import Choice
 from legato.server.api_error import invalid
-from legato.server.generation import Finish
+from legato.server.generation import FinishReason
 from legato.server.openai.answers import respond, submit
 from legato.server.openai.bodies import CompletionChoice, completion_logprobs
 from legato.server.openai.requests import CompletionRequest
@@ -51,16 +50,13 @@ class _TextShape:
 
     def opening(self, index: int) -> CompletionChoice | None:
         echo = self._echoes[index]
-        return CompletionChoice(index, echo, None, None) if echo else None
+        return self.part(index, Piece(echo)) if echo else None
 
-    def piece(self, index: int, piece: Piece) -> CompletionChoice:
+    def part(
+        self, index: int, piece: Piece, reason: FinishReason | None = None, own: Timings | None = None
+    ) -> CompletionChoice:
         logprobs = completion_logprobs(self._vocabulary, piece.tokens, len(self._echoes[index]))
-        return CompletionChoice(index, piece.text, None, logprobs)
+        return CompletionChoice(index, piece.text, reason, logprobs, own)
 
-    def end(self, index: int, finish: Finish, own: Timings | None) -> CompletionChoice:
-        return CompletionChoice(index, "", finish.reason, None, own)
-
-    def whole(self, index: int, choice: Choice, own: Timings | None) -> CompletionChoice:
-        echo = self._echoes[index]
-        logprobs = completion_logprobs(self._vocabulary, choice.tokens, len(echo))
-        return CompletionChoice(index, echo + choice.text, choice.finish.reason, logprobs, own)
+    def whole(self, index: int, piece: Piece, reason: FinishReason, own: Timings | None) -> CompletionChoice:
+        return self.part(index, Piece(self._echoes[index] + piece.text, piece.tokens), reason, own)

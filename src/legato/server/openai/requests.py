@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from legato.core.origin import Endpoint, ServiceTier
 from legato.core.sampling import SamplingParameters
@@ -27,10 +27,7 @@ MAX_TOKENS = 2**31 - 1
 MAX_SEED = 2**32 - 1
 """The library takes 32-bit seeds, and reads this one as a wish for a random seed."""
 
-Neutral = tuple[Any, ...]
-"""Values of a parameter that ask for nothing."""
-
-_UNSUPPORTED: Mapping[str, tuple[Neutral, str]] = {
+_UNSUPPORTED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "tools": ((None, []), "Tool calls are not supported yet"),
     "tool_choice": ((None, "none", "auto"), "Tool calls are not supported yet"),
     "parallel_tool_calls": ((None, True, False), "Tool calls are not supported yet"),
@@ -54,7 +51,20 @@ _UNSUPPORTED: Mapping[str, tuple[Neutral, str]] = {
     "suffix": ((None, ""), "Filling in before a suffix is not supported"),
     "best_of": ((None, 1), "The best of several answers is not chosen; ask for n and choose"),
 }
-"""Documented parameters that are not supported: neutral values, and what to say to others."""
+"""Documented parameters that are not supported: values that ask for nothing, and what to say to others."""
+
+
+def _check_text(label: str) -> str:
+    """JSON can spell half of a surrogate pair, which is no text."""
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair is not text") from None
+    return label
+
+
+Label = Annotated[str, AfterValidator(_check_text)]
+"""A name of the client's own; it changes nothing."""
 
 
 def _list_of_one(value: Any) -> Any:
@@ -88,7 +98,7 @@ class StreamOptions(BaseModel):
 class CommonRequest(BaseModel, ABC):
     """What chats and completions share."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     endpoint: ClassVar[Endpoint]
     prompt_param: ClassVar[str]
@@ -103,38 +113,25 @@ class CommonRequest(BaseModel, ABC):
     stop: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=1000)]] | None, BeforeValidator(_list_of_one)
     ] = Field(None, max_length=MAX_STOPS)
-    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
-    top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
     top_k: int | None = Field(None, ge=-1, le=2**31 - 1)
-    min_p: float | None = Field(None, ge=0, le=1, allow_inf_nan=False)
-    typical_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
-    repetition_penalty: float | None = Field(None, gt=0, le=10, allow_inf_nan=False)
-    presence_penalty: float | None = Field(None, ge=-2, le=2, allow_inf_nan=False)
-    frequency_penalty: float | None = Field(None, ge=-2, le=2, allow_inf_nan=False)
-    logit_bias: Annotated[
-        dict[int, Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]] | None, BeforeValidator(_token_keys)
-    ] = Field(None, max_length=1024)
+    min_p: float | None = Field(None, ge=0, le=1)
+    typical_p: float | None = Field(None, gt=0, le=1)
+    repetition_penalty: float | None = Field(None, gt=0, le=10)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    logit_bias: Annotated[dict[int, Annotated[float, Field(ge=-100, le=100)]] | None, BeforeValidator(_token_keys)] = (
+        Field(None, max_length=1024)
+    )
     ignore_eos: bool | None = False
     service_tier: str | None = None
     """`flex` makes it background work."""
-    gap_target_ms: float | None = Field(None, ge=MIN_GAP_TARGET_MS, le=MAX_GAP_TARGET_MS, allow_inf_nan=False)
+    gap_target_ms: float | None = Field(None, ge=MIN_GAP_TARGET_MS, le=MAX_GAP_TARGET_MS)
     """Longest gap between tokens that the reader should see; None for the key's or the server's."""
-    user: str | None = None
-    """A label of the client's own; it changes nothing."""
-    safety_identifier: str | None = None
-    """Likewise."""
-    prompt_cache_key: str | None = None
-    """Likewise."""
-
-    @field_validator("user", "safety_identifier", "prompt_cache_key")
-    @classmethod
-    def _check_text(cls, label: str | None) -> str | None:
-        """JSON can spell half of a surrogate pair, which is no text."""
-        try:
-            (label or "").encode()
-        except UnicodeEncodeError:
-            raise ValueError("half of a surrogate pair is not text") from None
-        return label
+    user: Label | None = None
+    safety_identifier: Label | None = None
+    prompt_cache_key: Label | None = None
 
     @field_validator("service_tier")
     @classmethod
@@ -158,9 +155,10 @@ class CommonRequest(BaseModel, ABC):
         for name, (neutral, why) in _UNSUPPORTED.items():
             if name not in kept or name in cls.model_fields:
                 continue
-            if not any(_same(kept[name], value) for value in neutral):
+            given = kept.pop(name)
+            # As JSON has it, where `1` is not `true`.
+            if not any(type(given) is type(value) and given == value for value in neutral):
                 raise invalid(f"{why}; leave {name} out.", name, "unsupported_parameter")
-            del kept[name]
         return kept
 
     @property
@@ -209,8 +207,7 @@ class CommonRequest(BaseModel, ABC):
     @model_validator(mode="after")
     def _check_stream_options(self) -> CommonRequest:
         if self.stream_options is not None and not self.stream:
-            message = "stream_options go with stream: true."
-            raise invalid(message, "stream_options", "invalid_parameter_combination")
+            raise invalid("stream_options go with stream: true.", "stream_options", "invalid_parameter_combination")
         return self
 
 
@@ -282,8 +279,3 @@ class CompletionRequest(CommonRequest):
         if prompt and isinstance(prompt[0], int):
             return [[t for t in prompt if isinstance(t, int)]]
         return prompt  # type: ignore[return-value]
-
-
-def _same(value: Any, neutral: Any) -> bool:
-    """Equality as JSON has it, where `1` is not `true`."""
-    return type(value) is type(neutral) and bool(value == neutral)
