@@ -21,12 +21,10 @@ class Vocabulary(Protocol):
         ...
 
     def tokenize(self, text: str, *, add_bos: bool, parse_special: bool) -> Tokens:
-        """Token ids of a text, shape [n].
+        """Token ids of a text without lone surrogates, shape [n].
 
-        Args:
-            text: Any text without lone surrogates.
-            add_bos: Put the beginning-of-sequence token first, if the model wants one.
-            parse_special: Read the names of control tokens (such as `<|im_start|>`) as those tokens, not as text.
+        `add_bos` puts the beginning-of-sequence token first, if the model wants one; `parse_special` reads the names
+        of control tokens (such as `<|im_start|>`) as those tokens, not as text.
         """
         ...
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from legato.core.timings import Reread
+from legato.core.timings import ChangeKind, Reread
 from legato.core.tokens import Tokens, common_prefix
 
 # Numbers of tokens
@@ -168,7 +168,7 @@ def _in_order(old: Tokens, new: Tokens) -> list[tuple[int, int]]:
 
 def _classify(
     old: Tokens, new: Tokens, at: int, known_tokens: int, text: Callable[[Tokens], str]
-) -> tuple[str, int, int]:
+) -> tuple[ChangeKind, int, int]:
     """The kind of a change, and where it ends in both prompts."""
     *gaps, ends = _gaps(old, new, at)
     goes_on = sum(gap.goes_on for gap in gaps)
@@ -191,7 +191,7 @@ def _classify(
     return "rewritten", gaps[-1].old.stop, gaps[-1].new.stop
 
 
-def _kind(old: Tokens, new: Tokens, gap: _Gap, text: Callable[[Tokens], str]) -> str:
+def _kind(old: Tokens, new: Tokens, gap: _Gap, text: Callable[[Tokens], str]) -> ChangeKind:
     """What happened to one stretch, after which the old text goes on."""
     gone, came = old[gap.old], new[gap.new]
     if max(len(gone), len(came)) <= SHORT:
@@ -199,6 +199,7 @@ def _kind(old: Tokens, new: Tokens, gap: _Gap, text: Callable[[Tokens], str]) ->
         was, now = (text(tokens[max(0, at.start - CONTEXT) : at.stop + CONTEXT]) for tokens, at in sides)
         if was != now and _without_numbers(was) == _without_numbers(now):
             return "number"
+    kind: ChangeKind
     kind, shorter, longer = ("inserted", gone, came) if len(gone) < len(came) else ("removed", came, gone)
     if len(shorter) <= BORDER and len(shorter) < len(longer):
         # Text that comes or goes moves the borders of tokens beside it: what is left stands around it as text.
