@@ -54,15 +54,13 @@ class _Account:
 
     name: str
     since_s: float
-    """Where its present stretch began."""
+    """Where its present stretch began; infinity while it waits for KV cells again."""
     all_then: _Sums
     """The sums over all calls at that instant."""
     own: _Sums = field(default_factory=_Sums)
     """Its own share since then."""
-    paused: tuple[float, _Sums] | None = None
-    """While it waits for KV cells again: since when, and the sums over all calls at that instant."""
-    pauses: list[tuple[float, float]] = field(default_factory=list)
-    """Waits for KV cells since then: from and to, s."""
+    before: CauseTimes | None = None
+    """What it had waited for when it last gave its KV cells up, before its first token; None if it has not."""
 
 
 class Attribution:
@@ -91,18 +89,14 @@ class Attribution:
     def pause(self, request: int, at_s: float) -> None:
         """A request gave its KV cells up before its first token: until `resume` it waits in the queue, for nobody."""
         if account := self._accounts.get(request):
-            account.paused = at_s, self._sums_at(at_s)
+            account.before = self._causes(request, account, at_s)
+            account.since_s = math.inf
 
     def resume(self, request: int, at_s: float) -> None:
         """A paused request has KV cells again."""
         account = self._accounts.get(request)
-        if account is None or account.paused is None:
-            return
-        paused_s, then = account.paused
-        # What went on meanwhile is moved before the stretch: the stretch has as much less of it.
-        account.all_then = self._sums_at(at_s) - (then - account.all_then)
-        account.pauses.append((paused_s, at_s))
-        account.paused = None
+        if account is not None and account.since_s == math.inf:
+            self._accounts[request] = _Account(account.name, at_s, self._sums_at(at_s), before=account.before)
 
     def forget(self, request: int) -> None:
         """A request has ended."""
@@ -133,20 +127,24 @@ class Attribution:
         account = self._accounts.get(request)
         if account is None:
             return None
-        now = self._sums_at(until_s)
-        own, passed = account.own, now - account.all_then
+        self._accounts[request] = _Account(account.name, until_s, self._sums_at(until_s))
+        return Stretch(until_s, self._causes(request, account, until_s))
+
+    def _causes(self, request: int, account: _Account, until_s: float) -> CauseTimes:
+        """What a request waited for in its present stretch until then, and before it gave its KV cells up."""
+        own, passed = account.own, self._sums_at(until_s) - account.all_then
         others_prefill_s = max(0.0, passed.prefill_s - own.prefill_s)
+        # Whose chunks were read meanwhile, beside its own.
+        latest = takewhile(lambda chunk: chunk[0] > account.since_s, reversed(self._chunks))
         causes = CauseTimes(
             own_decode_ms=own.decode_s * 1000,
             others_decode_ms=max(0.0, passed.decode_s - own.decode_s) * 1000,
             own_prefill_ms=own.prefill_s * 1000,
             others_prefill_ms=others_prefill_s * 1000,
             engine_ms=max(0.0, passed.engine_s) * 1000,
-            blamed=self._blame(request, account) if others_prefill_s > 0 else [],
+            blamed=merged(blame for _, other, blame in latest if other != request) if others_prefill_s > 0 else [],
         )
-        account.since_s, account.all_then, account.own = until_s, now, _Sums()
-        account.pauses.clear()
-        return Stretch(until_s, causes)
+        return causes if account.before is None else account.before + causes
 
     def _sums_at(self, at_s: float) -> _Sums:
         """The sums at an instant after the latest call."""
@@ -181,12 +179,3 @@ class Attribution:
             if account := self._accounts.get(chunk.request):
                 account.own.prefill_s += took_s
                 self._chunks.append((call.ended_s, chunk.request, Blame(account.name, chunk.tokens, took_s * 1000)))
-
-    def _blame(self, request: int, account: _Account) -> list[Blame]:
-        """Whose chunks were read in a request's present stretch, beside its own and while it was not paused."""
-        latest = takewhile(lambda chunk: chunk[0] > account.since_s, reversed(self._chunks))
-        return merged(
-            blame
-            for ended_s, other, blame in latest
-            if other != request and not any(begin < ended_s <= end for begin, end in account.pauses)
-        )
