@@ -116,8 +116,7 @@ class Attribution:
         self._all.prefill_s += call.took_s - decode_s
         if call.decoded:
             self._charge_decodes(call, decode_s)
-        if call.chunks:
-            self._charge_chunks(call, call.took_s - decode_s)
+        self._charge_chunks(call, call.took_s - decode_s)
 
     def stretch(self, request: int, until_s: float) -> Stretch | None:
         """What a request waited for since its admission, or since this was asked last; None if it is unknown here.
