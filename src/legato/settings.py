@@ -236,10 +236,7 @@ def config_file() -> Path | None:
 
 
 def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
-    """The settings from all sources.
-
-    Args:
-        flags: What the command line said, by field name.
+    """The settings from all sources; the flags are what the command line said, by field name.
 
     Raises:
         LegatoError: A setting is unknown or has a wrong value; the sentence names it and where it was set.

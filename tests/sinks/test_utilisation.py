@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from legato.sinks.utilisation import NvidiaGpus, UtilisationMonitor
+from legato.sinks.utilisation import UtilisationMonitor, nvidia_gpus
 
 
 class NvmlError(Exception):
@@ -67,7 +67,7 @@ def test_two_samples_at_once_are_no_division_by_zero() -> None:
 
 
 def test_of_several_gpus_the_busiest_is_shown() -> None:
-    assert UtilisationMonitor(NvidiaGpus.find(FakeNvml)).sample().gpu_percent == 51.0
+    assert UtilisationMonitor(nvidia_gpus(FakeNvml)).sample().gpu_percent == 51.0
 
 
 def test_without_gpus_there_is_nothing_to_tell() -> None:
@@ -79,19 +79,19 @@ def test_a_missing_package_is_said(caplog: pytest.LogCaptureFixture) -> None:
         raise ModuleNotFoundError("No module named 'pynvml'")
 
     caplog.set_level(logging.INFO)
-    assert NvidiaGpus.find(missing) is None
+    assert nvidia_gpus(missing) is None
     assert "pip install 'legato[nvidia]'" in caplog.text
 
 
 def test_a_missing_driver_is_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    assert NvidiaGpus.find(lambda: FakeNvml(driver=False)) is None
+    assert nvidia_gpus(lambda: FakeNvml(driver=False)) is None
     assert "Driver Not Loaded" in caplog.text
 
 
 def test_a_driver_that_fails_later_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     nvml = FakeNvml()
-    utilisation = UtilisationMonitor(NvidiaGpus.find(lambda: nvml))
+    utilisation = UtilisationMonitor(nvidia_gpus(lambda: nvml))
     assert utilisation.sample().gpu_percent is not None
     nvml.driver = False
     assert utilisation.sample().gpu_percent is None
@@ -100,5 +100,5 @@ def test_a_driver_that_fails_later_is_said_once(caplog: pytest.LogCaptureFixture
 
 
 def test_finding_real_gpus_never_fails() -> None:
-    gpus = NvidiaGpus.find()
-    assert gpus is None or gpus.busiest() is not None
+    gpus = nvidia_gpus()
+    assert gpus is None or gpus() is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from legato.core.cache import Restored
 from legato.core.causes import Blame, CauseTimes
 from legato.core.origin import EndReason
 from legato.core.timings import ChunkRead, Stall
@@ -37,7 +38,7 @@ def request_record(
     timeline = Timeline(
         0.0,
         prompt_tokens=prompt_tokens,
-        cached_tokens=cached_tokens,
+        restored=Restored(1, cached_tokens, "live", 0.0, 0.0),
         load_s=load_ms / 1000,
         admitted_s=admitted,
         token_times_s=[ms / 1000 for ms in even_ms],

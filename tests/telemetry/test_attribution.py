@@ -254,6 +254,23 @@ def test_an_idle_wait_for_cells_is_charged_to_nobody_either() -> None:
     assert whole(stretch) == pytest.approx(2 * (CHUNK_S + LOOP_S), abs=1e-5)
 
 
+def test_what_was_waited_for_between_several_waits_for_cells_adds_up() -> None:
+    engine = Engine(ANA, BEN)
+    for tokens in (5, 6, 7):
+        engine.read(ANA, tokens=tokens)
+        engine.attribution.pause(BEN, engine.now_s)
+        engine.read(ANA, tokens=100)
+        engine.attribution.resume(BEN, engine.now_s)
+    engine.read(BEN)
+    stretch = engine.stretch(BEN)
+    assert whole(stretch) == pytest.approx(4 * (CHUNK_S + LOOP_S), abs=1e-5)
+    assert stretch.causes.own_prefill_ms == pytest.approx(CHUNK_S * 1000)
+    assert stretch.causes.others_prefill_ms == pytest.approx(3 * CHUNK_S * 1000)
+    assert [(blame.request, blame.tokens) for blame in stretch.causes.blamed] == [("ana", 18)]
+    engine.read(BEN)
+    assert whole(engine.stretch(BEN)) == pytest.approx(CHUNK_S + LOOP_S, abs=1e-5)
+
+
 def test_pausing_whom_nobody_knows_or_resuming_whom_nobody_paused_does_nothing() -> None:
     engine = Engine(ANA)
     engine.attribution.pause(BEN, engine.now_s)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legato.core.cache import Restored
 from legato.core.calls import Call, PrefillChunk
 from legato.core.causes import CauseTimes
 from legato.core.timings import Timings
@@ -78,7 +79,7 @@ def test_a_whole_answer() -> None:
     timeline = Timeline(
         10.0,
         prompt_tokens=100,
-        cached_tokens=40,
+        restored=Restored(1, 40, "live", 0.0, 0.0),
         load_s=0.5,
         admitted_s=12.0,
         token_times_s=[15.0, 15.1, 15.3, 15.4, 15.5],
@@ -90,6 +91,7 @@ def test_a_whole_answer() -> None:
         prefill_ms=3000.0,
         prefill_tokens=60,
         cached_tokens=40,
+        cached_in="live",
         prefill_tokens_per_second=20.0,
         ttft_ms=5000.0,
         decode_ms=1000.0,
@@ -302,7 +304,7 @@ def test_several_preemptions_are_counted_and_added_up() -> None:
 
 
 def test_what_is_read_is_lost_with_the_cells_and_read_again() -> None:
-    timeline = Timeline(0.0, prompt_tokens=100, cached_tokens=5)
+    timeline = Timeline(0.0, prompt_tokens=100, restored=Restored(1, 5, "live", 0.0, 0.0))
     assert timeline.read_tokens == 5
     timeline.admit(0.0)
     timeline.add_chunk(Call(0.0, 0.1, [], [PrefillChunk(1, 5, 60)]), 5, 60)

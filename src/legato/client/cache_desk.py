@@ -22,11 +22,7 @@ class CacheDesk:
         self._asked: dict[int, asyncio.Future[CacheReply]] = {}
 
     async def ask(self, action: CacheAction, entry: str | None = None) -> CacheReply:
-        """Ask what is remembered, after changing it if that is wanted.
-
-        Args:
-            action: What to do.
-            entry: With which entry, or the beginning of its id; None for all.
+        """Ask what is remembered, after the action on an entry, or the beginning of its id; None for all.
 
         Raises:
             NotReadyError: No model is ready, or the worker ended before it answered.

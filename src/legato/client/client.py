@@ -38,13 +38,8 @@ from legato.wire.messages import (
 class EngineClient:
     """Holds one model's engine, and tells its parts of each other.
 
-    Args:
-        settings: For every worker, until they are changed.
-        max_queue: Requests that may wait for KV cells.
-        on_call: Told of each library call.
-        on_costs: Told what calls cost here, whenever the engine has learned more.
-        transport: How workers are reached; as child processes, if left out.
-        clock: What the server's instants are taken from.
+    At most `max_queue` requests wait for KV cells. `on_call` is told of each library call, and `on_costs` what calls
+    cost here, whenever the engine has learned more. Workers are child processes, unless another transport is given.
     """
 
     def __init__(
@@ -127,16 +122,10 @@ class EngineClient:
         gap_target_s: float | None = None,
         arrived_s: float | None = None,
     ) -> RequestStream:
-        """Queue a prompt.
+        """Queue a prompt, token ids of shape [n], that arrived at `arrived_s` of the monotonic clock, or now.
 
-        Args:
-            prompt: Token ids, shape [n].
-            origin: Who asks for what; what is not of the default service tier gets only what others leave.
-            max_new_tokens: Most tokens of the answer.
-            sampling: How to choose them.
-            top_logprobs: How many likeliest tokens to report with each token; None for no log-probabilities.
-            gap_target_s: Longest gap between tokens that its reader should see; None for the engine's.
-            arrived_s: When the request arrived, on the monotonic clock; now, if left out.
+        For each token of the answer the `top_logprobs` likeliest ones are told; for None no log-probabilities. Without
+        a gap target of its own it has the engine's.
 
         Raises:
             NotReadyError: No model is ready.

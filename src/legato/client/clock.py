@@ -35,12 +35,9 @@ class WorkerClock:
         """How long each took, and the offset that it says, s."""
 
     def observe(self, sent_s: float, worker_s: float, received_s: float) -> None:
-        """The worker told its time, about in the middle of a round trip; the shortest one is off the least.
+        """The worker told its time, about in the middle of a round trip on the server's clock.
 
-        Args:
-            sent_s: When it was asked, on the server's clock.
-            worker_s: What it answered.
-            received_s: When that came, on the server's clock.
+        The shortest one is off the least.
         """
         self._round_trips.append((received_s - sent_s, (sent_s + received_s) / 2 - worker_s))
         self.offset_s = min(self._round_trips)[1]

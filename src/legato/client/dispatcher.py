@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from legato.client.meter import Meter
 from legato.client.request_stream import Ended, PromptRead, RequestStream, Token
 from legato.client.supervisor import Supervisor
-from legato.client.transport import Role
 from legato.errors import LegatoError
 from legato.wire.messages import Cancel, Report, ToWorker
 
@@ -106,9 +105,9 @@ class Dispatcher:
         request.attempts += 1
         self._send(request.submit)
 
-    def _send(self, message: ToWorker, role: Role = "whole") -> None:
-        """Send a message to the worker of a role; it goes nowhere while there is none."""
+    def _send(self, message: ToWorker) -> None:
+        """Send a message to the worker that reads and writes; it goes nowhere while there is none."""
         for supervisor in self._supervisors:
-            if supervisor.link is not None and supervisor.link.role == role:
+            if supervisor.link is not None and supervisor.link.role == "whole":
                 supervisor.send(message)
                 return

@@ -47,7 +47,7 @@ class Meter:
                     request.timeline.add_chunk(report.call, chunk.start, chunk.tokens)
         for restored in report.restored:
             if request := requests.get(restored.request):
-                request.timeline.restore(restored.tokens, restored.tier, restored.took_s, restored.prefill_s)
+                request.timeline.restore(restored)
         for number, possible_s in report.raised:
             if request := requests.get(number):
                 answers = sum(other.answering and other.running for other in requests.values())

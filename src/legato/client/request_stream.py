@@ -43,11 +43,7 @@ Event = PromptRead | Token | Ended
 class RequestStream:
     """One submitted request: iterate over its events, inside a `with` that cancels it when left early.
 
-    Args:
-        submit: What the worker is told.
-        origin: Who asked for what.
-        timeline: Filled in as the request goes on.
-        cancel: Ends a request in the engine, by its number.
+    Its timeline is filled in as it goes on; `cancel` ends a request in the engine, by its number.
     """
 
     def __init__(self, submit: Submit, origin: Origin, timeline: Timeline, cancel: Callable[[int], None]) -> None:

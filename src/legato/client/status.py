@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from legato.errors import LegatoError
-from legato.wire.messages import ModelInfo
+from legato.wire import messages
 
 
 class NotReadyError(LegatoError):
@@ -22,13 +22,8 @@ class Loading:
     """Why it is loaded again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The model answers."""
-
-    model: ModelInfo
-    load_s: float
-    """Time that the library took to load it."""
+Ready = messages.Ready
+"""The model answers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,8 @@ LOAD_ATTEMPTS = 3
 class Supervisor:
     """Keeps one worker alive.
 
-    Args:
-        settings: For every worker, until they are changed.
-        transport: Starts workers.
-        clock: What pauses are taken by.
-        on_message: Given what workers say, with instants on the server's clock.
-        on_lost: Told how a worker ended, in words.
-        on_failed: Told why there will be no other one, a sentence.
+    `on_message` is given what workers say, with instants on the server's clock, `on_lost` how a worker ended, in words,
+    and `on_failed` why there will be no other one, a sentence.
     """
 
     def __init__(
@@ -172,11 +167,11 @@ class Supervisor:
             case messages.Loading(share=share):
                 if isinstance(self.status, Loading):
                     self._become(Loading(share, self.status.reason))
-            case messages.Ready(model=model, load_s=load_s):
+            case Ready():
                 self._ready_since_s = self._clock.now()
-                self._remember(model.costs)
+                self._remember(message.model.costs)
                 if not isinstance(self.status, Stopped):
-                    self._become(Ready(model, load_s))
+                    self._become(message)
             case messages.LoadFailed(reason=reason):
                 self._fail(reason)
             case messages.LearnedCosts(costs=costs):

@@ -37,7 +37,5 @@ class Transport(Protocol):
     async def start(self, settings: EngineSettings, on_message: Callable[[FromWorker], None]) -> WorkerLink:
         """Start a worker, or connect to one.
 
-        Args:
-            settings: How it loads its model and plans its steps.
-            on_message: Given its messages, in the event loop; the first one after this has returned.
+        Its messages are given to `on_message` in the event loop, the first one after this has returned.
         """

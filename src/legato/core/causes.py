@@ -60,35 +60,21 @@ class CauseTimes(msgspec.Struct):
         """The cause that took longest, the earlier of equals."""
         return max(CAUSES, key=self.of)
 
+    def __add__(self, other: CauseTimes) -> CauseTimes:
+        ms = {f"{cause}_ms": self.of(cause) + other.of(cause) for cause in CAUSES}
+        return CauseTimes(**ms, blamed=merged([*self.blamed, *other.blamed]))
 
-class CauseTimesSum:
-    """Cause times of many stretches, added up as they come."""
-
-    def __init__(self) -> None:
-        self._ms = dict.fromkeys(CAUSES, 0.0)
-        self._blamed: dict[str, Blame] = {}
-
-    def add(self, parts: CauseTimes) -> None:
-        """Add those of one more stretch."""
-        for cause in CAUSES:
-            self._ms[cause] += parts.of(cause)
-        _add_blame(self._blamed, parts.blamed)
-
-    def total(self) -> CauseTimes:
-        """The sums so far, rounded to a microsecond."""
-        blamed = [Blame(blame.request, blame.tokens, round(blame.ms, 3)) for blame in merged(self._blamed.values())]
-        return CauseTimes(**{f"{cause}_ms": round(ms, 3) for cause, ms in self._ms.items()}, blamed=blamed)
+    def rounded(self) -> CauseTimes:
+        """All to a microsecond."""
+        ms = {f"{cause}_ms": round(self.of(cause), 3) for cause in CAUSES}
+        blamed = [Blame(blame.request, blame.tokens, round(blame.ms, 3)) for blame in self.blamed]
+        return CauseTimes(**ms, blamed=blamed)
 
 
 def merged(blamed: Iterable[Blame]) -> list[Blame]:
     """One entry a request, longest first; a time below zero counts as none."""
     sums: dict[str, Blame] = {}
-    _add_blame(sums, blamed)
-    return sorted(sums.values(), key=lambda blame: -blame.ms)
-
-
-def _add_blame(sums: dict[str, Blame], blamed: Iterable[Blame]) -> None:
-    nothing = Blame("", 0, 0.0)
     for blame in blamed:
-        before = sums.get(blame.request, nothing)
+        before = sums.get(blame.request, Blame("", 0, 0.0))
         sums[blame.request] = Blame(blame.request, before.tokens + blame.tokens, before.ms + max(0.0, blame.ms))
+    return sorted(sums.values(), key=lambda blame: -blame.ms)

@@ -10,12 +10,9 @@ class Clock(Protocol):
 
     def now_s(self) -> float:
         """Seconds of a clock that only goes forward, from an instant of its own."""
-        ...
 
     def calendar_s(self) -> float:
         """Seconds since 1970, for what outlives the process."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
-        ...

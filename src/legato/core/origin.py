@@ -8,12 +8,8 @@ import msgspec
 
 EndReason = Literal["stop", "length", "cancelled", "failed"]
 """Why an answer ended: the model or a stop string, no more tokens allowed, the client went away, or an error."""
-
-
 Endpoint = Literal["chat", "completions"]
 """Which API a request came through."""
-
-
 ServiceTier = Literal["default", "flex"]
 """How a request is served: like others, or as background work, which gets what others leave."""
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
 from legato.core.causes import Cause, CauseTimes
+
+ChangeKind = Literal["number", "inserted", "removed", "replaced", "reordered", "rewritten"]
+"""What a client did to a prompt that was remembered; `number`: changed a clock or a counter in it."""
 
 
 class Stall(msgspec.Struct, frozen=True):
@@ -23,8 +27,7 @@ class Stall(msgspec.Struct, frozen=True):
 class Reread(msgspec.Struct, frozen=True):
     """Why a prompt was read again that looks like one that was remembered: what its client had changed."""
 
-    kind: str
-    """`number` (a clock, a counter), `inserted`, `removed`, `replaced`, `reordered` or `rewritten`."""
+    kind: ChangeKind
     at_token: int
     """The first token of the prompt that differs."""
     lost_tokens: int

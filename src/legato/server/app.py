@@ -27,7 +27,7 @@ from legato.server.service import Service
 from legato.server.sessions import Sessions
 from legato.server.sse import ClientGoneError
 from legato.settings import Settings
-from legato.sinks.utilisation import NvidiaGpus, UtilisationMonitor
+from legato.sinks.utilisation import UtilisationMonitor, nvidia_gpus
 
 
 def create_app(settings: Settings, service: Service) -> FastAPI:
@@ -44,7 +44,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     app.state.clients = Clients.of(settings)
     key_ring = app.state.key_ring = KeyRing(settings.api_keys)
     sessions = app.state.sessions = Sessions()
-    app.state.utilisation = UtilisationMonitor(NvidiaGpus.find())
+    app.state.utilisation = UtilisationMonitor(nvidia_gpus())
     app.state.broadcast = Broadcast(service, app.state.utilisation)
     install_error_handlers(app)
 

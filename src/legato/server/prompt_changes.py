@@ -23,7 +23,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from legato.core.timings import Reread
+from legato.core.timings import ChangeKind, Reread
 from legato.core.tokens import Tokens, common_prefix
 
 # Numbers of tokens
@@ -156,7 +156,9 @@ def _in_order(old: Tokens, new: Tokens) -> list[tuple[int, int]]:
     return found[::-1]
 
 
-def _classify(old: Tokens, new: Tokens, at: int, known_tokens: int, text: Callable[[Tokens], str]) -> tuple[str, _Gap]:
+def _classify(
+    old: Tokens, new: Tokens, at: int, known_tokens: int, text: Callable[[Tokens], str]
+) -> tuple[ChangeKind, _Gap]:
     """The kind of a change, and the gap that it ends with."""
     *gaps, ends = _gaps(old, new, at)
     goes_on = sum(gap.goes_on for gap in gaps)
@@ -179,7 +181,7 @@ def _classify(old: Tokens, new: Tokens, at: int, known_tokens: int, text: Callab
     return "rewritten", gaps[-1]
 
 
-def _kind(old: Tokens, new: Tokens, gap: _Gap, text: Callable[[Tokens], str]) -> str:
+def _kind(old: Tokens, new: Tokens, gap: _Gap, text: Callable[[Tokens], str]) -> ChangeKind:
     """What happened to one stretch, after which the old text goes on."""
     gone, came = old[gap.old], new[gap.new]
     if max(len(gone), len(came)) <= SHORT:
@@ -187,6 +189,7 @@ def _kind(old: Tokens, new: Tokens, gap: _Gap, text: Callable[[Tokens], str]) ->
         was, now = (text(tokens[max(0, at.start - CONTEXT) : at.stop + CONTEXT]) for tokens, at in sides)
         if was != now and _without_numbers(was) == _without_numbers(now):
             return "number"
+    kind: ChangeKind
     kind, shorter, longer = ("inserted", gone, came) if len(gone) < len(came) else ("removed", came, gone)
     if len(shorter) <= BORDER and len(shorter) < len(longer):
         # Text that comes or goes moves the borders of tokens beside it: what is left stands around it as text.

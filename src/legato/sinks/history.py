@@ -37,16 +37,12 @@ IDLE_S = 60.0
 class History:
     """Ended requests in an SQLite file, which is opened or begun. Making one never raises: look at `problem`.
 
+    A record is kept for `max_age_s` from its arrival, and the file, with its write-ahead log, within `max_bytes`; None
+    is without limit. The `clock` tells Unix time, s.
+
     Adding never waits for the disk and never raises: a thread writes. Reading does wait for the disk, so that an event
     loop should ask from a thread of its own. All methods may be called from any thread. A history that cannot be kept
     says so once, in the log and in `problem`, and is empty from then on.
-
-    Args:
-        path: The file. A folder that has to be made for it is this user's alone.
-        max_age_s: How long a record is kept from its arrival, s; None for ever.
-        max_bytes: How large the file may be, its write-ahead log included; None without limit.
-        clock: Unix time, s.
-        queue_limit: Records that may wait for the disk.
     """
 
     def __init__(
@@ -58,6 +54,8 @@ class History:
         clock: Callable[[], float] = time.time,
         queue_limit: int = QUEUE_LIMIT,
     ) -> None:
+        self.is_on = True
+        """Whether records are kept. A history that began anew is on, though it has a `problem` to tell."""
         self.problem: str | None = None
         """One sentence for people: why there is no history, or why it began anew. None while all is well."""
         self.dropped = 0
@@ -70,7 +68,6 @@ class History:
         self._changed = threading.Condition()
         self._writing = 0
         self._closing = False
-        self._off = False
         self._damage_seen = False
         self._reading = threading.Lock()
         self._thread = threading.Thread(target=self._write_all, name="history", daemon=True)
@@ -81,15 +78,10 @@ class History:
         else:
             self._thread.start()
 
-    @property
-    def is_on(self) -> bool:
-        """Whether records are kept. A history that began anew is on, though it has a `problem` to tell."""
-        return not self._off
-
     def add(self, record: RequestRecord) -> None:
         """Keep a record, soon. What it holds must not be changed afterwards."""
         with self._changed:
-            if self._off or self._closing:
+            if self._closing or not self.is_on:
                 self.dropped += 1
                 return
             self.dropped += len(self._queue) == self._queue.maxlen
@@ -99,7 +91,7 @@ class History:
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until all that was added is written; False if that took longer."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._off or not (self._queue or self._writing), timeout_s)
+            return self._changed.wait_for(lambda: not (self.is_on and (self._queue or self._writing)), timeout_s)
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Write what waits, and let go of the file."""
@@ -178,7 +170,7 @@ class History:
 
     def _turn_off(self, error: Exception) -> None:
         with self._changed:
-            self._off = True
+            self.is_on = False
             self.dropped += len(self._queue) + self._writing
             self._queue.clear()
             self._changed.notify_all()
@@ -196,13 +188,12 @@ class History:
     # Writing, all in one thread
 
     def _write_all(self) -> None:
-        written = False
         try:
-            while not written:
+            while True:
                 try:
                     with telling_damage(), closing(self._open()) as file:
                         self._write_until_closed(file)
-                    written = True
+                    return
                 except UnusableFileError as error:
                     self._begin_anew(error)
         except Exception as error:  # whatever it is, serving goes on

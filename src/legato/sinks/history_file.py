@@ -69,9 +69,6 @@ class Filter:
     """Whether that index gives its rows in the order of the list."""
 
 
-EVERYTHING = Filter("by_arrival", "1", (), in_order=True)
-
-
 class UnusableFileError(Exception):
     """A file that is damaged, or not this version's history; the text goes on after the file's name."""
 
@@ -153,10 +150,10 @@ def select(file: sqlite3.Connection, filters: list[Filter], before: Cursor | Non
 def _best_index(file: sqlite3.Connection, filters: list[Filter]) -> str:
     """The index of the rarest condition; if none is rare, one in the list's order, which soon fills a page."""
     rows = {f: _count(file, f) for f in filters}
-    rarest = min(filters, key=rows.__getitem__, default=EVERYTHING)
-    if rarest is EVERYTHING or rows[rarest] < RARE_ROWS:
+    rarest = min(filters, key=rows.__getitem__, default=None)
+    if rarest is not None and rows[rarest] < RARE_ROWS:
         return rarest.index
-    return next((f for f in filters if f.in_order), EVERYTHING).index
+    return next((f.index for f in filters if f.in_order), "by_arrival")
 
 
 def _count(file: sqlite3.Connection, wanted: Filter) -> int:

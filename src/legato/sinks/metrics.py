@@ -20,7 +20,7 @@ from legato.core.cache import CacheFigures
 from legato.core.calls import Call
 from legato.core.causes import CAUSES
 from legato.core.origin import EndReason
-from legato.core.timings import Timings
+from legato.core.timings import ChangeKind, Timings
 from legato.telemetry.record import RequestRecord
 
 PHASE_BUCKETS_S = (
@@ -38,8 +38,6 @@ ERROR_BUCKETS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 
 
 OTHER_STALLS = "other"
 """Cause of the stalls that a record counts but does not list, because only its longest are listed."""
-CHANGE_KINDS = ("number", "inserted", "removed", "replaced", "reordered", "rewritten")
-"""What clients do to remembered prompts."""
 TIERS = ("live", "memory", "disk")
 """Where remembered prompts are: in the engine's cells, in memory, on disk."""
 
@@ -92,16 +90,10 @@ class Planning:
 
 
 class Metrics:
-    """All metrics, in a registry of their own.
+    """All metrics, in a registry of their own. May be used from any thread.
 
-    May be used from any thread.
-
-    Args:
-        live: What is going on, asked at each scrape; its None leaves those gauges out.
-        processes: The processes to measure, as names and process ids, asked at each scrape.
-        build: What is told about this build, such as its version.
-        planning: How steps are planned, asked at each scrape; its None leaves that out.
-        remembered: What is remembered, asked at each scrape; its None leaves those gauges out.
+    At each scrape it is asked what is going on, which processes to measure (by name, their ids), how steps are planned,
+    and how much is remembered; None leaves those gauges out.
     """
 
     def __init__(
@@ -123,10 +115,11 @@ class Metrics:
         )
         self._totals = {name: self._counter(name, what) for name, (what, _) in TOTALS.items()}
         self._hits = self._counter("cache_hits", "Requests that began with a remembered prompt, by place", tier=TIERS)
+        kinds = get_args(ChangeKind)
         self._reread = self._counter(
-            "reread_tokens", "Tokens read again because of a change of a remembered prompt, by kind", kind=CHANGE_KINDS
+            "reread_tokens", "Tokens read again because of a change of a remembered prompt, by kind", kind=kinds
         )
-        self._rereads = self._counter("rereads", "Such requests, by kind", kind=CHANGE_KINDS)
+        self._rereads = self._counter("rereads", "Such requests, by kind", kind=kinds)
         self._requests = self._counter("requests", "Ended requests", end=get_args(EndReason))
         causes = (*CAUSES, OTHER_STALLS)
         self._stalls = self._counter("stalls", "Gaps longer than the gap target, by cause", cause=causes)
@@ -214,10 +207,7 @@ class Metrics:
 class Distribution(Collector):
     """A histogram by model that takes many values at once; the library's own takes one, at some microseconds each.
 
-    Args:
-        name: As Prometheus knows it.
-        help: One line for people.
-        bounds: Upper bounds of the buckets, ascending; a value belongs to the first that is not below it.
+    Its buckets have these upper bounds, ascending; a value belongs to the first that is not below it.
     """
 
     def __init__(self, name: str, help: str, bounds: Sequence[float]) -> None:  # noqa: A002 - Prometheus' word

@@ -43,11 +43,7 @@ FIGURES = (
 
 
 class SpanExporter:
-    """Sends spans in the background; a collector that is slow or away costs spans, never time.
-
-    Args:
-        provider: Where the spans go. It is shut down by `close`.
-    """
+    """Sends spans in the background; a collector that is slow or away costs spans, never time."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider

@@ -13,6 +13,9 @@ import psutil
 
 logger = logging.getLogger(__name__)
 
+GpuUse = Callable[[], float | None]
+"""Tells the use of the busiest GPU, in percent; None if there are none."""
+
 
 class Sample(msgspec.Struct, frozen=True):
     """How busy the machine is, in percent."""
@@ -26,14 +29,10 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class UtilisationMonitor:
-    """Samples the machine; takes well under a millisecond without GPUs. May be used from any thread.
+    """Samples the machine; takes well under a millisecond without GPUs. May be used from any thread."""
 
-    Args:
-        gpus: The GPUs, for example `NvidiaGpus.find()`; None if there are none to ask.
-    """
-
-    def __init__(self, gpus: NvidiaGpus | None = None) -> None:
-        self._gpus = gpus
+    def __init__(self, gpu_use: GpuUse | None = None) -> None:
+        self._gpu_use = gpu_use
         self._before: tuple[float, float] | None = None
         """Seconds of all CPUs at the sample before: busy, and altogether."""
         self._lock = threading.Lock()
@@ -52,46 +51,30 @@ class UtilisationMonitor:
         return round(min(100.0, max(0.0, busy_s / passed_s * 100)), 1) if passed_s > 0 else 0.0
 
     def _gpu_percent(self) -> float | None:
-        if self._gpus is None:
+        if self._gpu_use is None:
             return None
         try:
-            return self._gpus.busiest()
+            return self._gpu_use()
         except Exception as error:  # a driver's failure must not become the server's
             logger.warning("GPU use is no longer shown: asking the driver failed (%s).", error)
-            self._gpus = None
+            self._gpu_use = None
             return None
 
 
-class NvidiaGpus:
-    """NVIDIA GPUs, through NVIDIA's library.
-
-    Args:
-        nvml: The module `pynvml`, ready to be asked.
-    """
-
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-        self._handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-
-    @classmethod
-    def find(cls, load: Callable[[], Any] = lambda: importlib.import_module("pynvml")) -> NvidiaGpus | None:
-        """The GPUs of this machine; None, and a line in the log, if the module that `load` gives cannot be asked."""
-        try:
-            nvml = load()
-        except ImportError:
-            logger.info("GPU use is not shown: pip install 'legato[nvidia]' adds it for NVIDIA cards.")
-            return None
-        try:
-            nvml.nvmlInit()
-            return cls(nvml)
-        except nvml.NVMLError as error:
-            logger.info("GPU use is not shown: there is no NVIDIA driver to ask (%s).", error)
-            return None
-
-    def busiest(self) -> float | None:
-        """Use of the busiest of them, in percent; None if there are none."""
-        uses = (self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in self._handles)
-        return max(map(float, uses), default=None)
+def nvidia_gpus(load: Callable[[], Any] = lambda: importlib.import_module("pynvml")) -> GpuUse | None:
+    """The use of this machine's GPUs; None, and a line in the log, if the module that `load` gives cannot be asked."""
+    try:
+        nvml = load()
+    except ImportError:
+        logger.info("GPU use is not shown: pip install 'legato[nvidia]' adds it for NVIDIA cards.")
+        return None
+    try:
+        nvml.nvmlInit()
+        gpus = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    except nvml.NVMLError as error:
+        logger.info("GPU use is not shown: there is no NVIDIA driver to ask (%s).", error)
+        return None
+    return lambda: max((float(nvml.nvmlDeviceGetUtilizationRates(gpu).gpu) for gpu in gpus), default=None)
 
 
 def _cpu_times() -> tuple[float, float]:

@@ -72,19 +72,19 @@ def advice(record: RequestRecord, times: Breakdown) -> list[Advice]:
     # Work that only a faster model would shorten.
     own_work = causes["own_decode"] + (0.0 if long_prompt else causes["own_prefill"])
     between_tokens = _most_read_in_a_stall(record)
-    rules: list[tuple[Advice, bool]] = [
-        ("keep_running", weighty(phases["load"])),
-        ("default_tier", background),
-        ("more_at_once", places and queued > shared),
-        ("fewer_at_once", places and queued <= shared),
-        ("shorter_prompt", long_prompt and weighty(own_prompt)),
-        ("others_shorter_prompts", bool(times.blamed) and weighty(causes["others_prefill"])),
-        ("adaptive_policy", between_tokens > ONE_STEP_TOKENS),
-        ("smaller_chunk", FEW_TOKENS <= between_tokens <= ONE_STEP_TOKENS),
-        ("smaller_model", weighty(own_work) and times.share(own_work) >= 0.5),
-        ("slow_client", weighty(phases["delivery"])),
-    ]
-    return [word for word, holds in rules if holds]
+    rules: dict[Advice, bool] = {
+        "keep_running": weighty(phases["load"]),
+        "default_tier": background,
+        "more_at_once": places and queued > shared,
+        "fewer_at_once": places and queued <= shared,
+        "shorter_prompt": long_prompt and weighty(own_prompt),
+        "others_shorter_prompts": bool(times.blamed) and weighty(causes["others_prefill"]),
+        "adaptive_policy": between_tokens > ONE_STEP_TOKENS,
+        "smaller_chunk": FEW_TOKENS <= between_tokens <= ONE_STEP_TOKENS,
+        "smaller_model": weighty(own_work) and times.share(own_work) >= 0.5,
+        "slow_client": weighty(phases["delivery"]),
+    }
+    return [word for word, holds in rules.items() if holds]
 
 
 def _most_read_in_a_stall(record: RequestRecord) -> int:

@@ -47,17 +47,10 @@ def live_request(origin: Origin, timeline: Timeline, now_s: float, *, loading: b
 
 
 def prefill_left_ms(chunks: Sequence[ChunkRead], prompt_tokens: int) -> float | None:
-    """Estimate how long the rest of a prompt takes to read.
+    """Estimate how long the rest of a prompt takes to read after these chunks of it, in ms.
 
     Attention makes a token dearer the deeper it stands: a straight line through what tokens have cost at their depths,
-    other requests' turns in between included, is followed to the prompt's end.
-
-    Args:
-        chunks: Those read so far, in order.
-        prompt_tokens: Of the whole prompt.
-
-    Returns:
-        Milliseconds; None before the first chunk is read.
+    other requests' turns in between included, is followed to the prompt's end. None before the first chunk is read.
     """
     if not chunks:
         return None

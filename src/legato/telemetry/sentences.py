@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from legato.core.causes import CAUSES, Blame, Cause, CauseTimes, merged
-from legato.core.timings import Stall, Timings
+from legato.core.causes import CAUSES, Blame, Cause, CauseTimes
+from legato.core.timings import ChangeKind, Stall, Timings
 from legato.telemetry.breakdown import PHASES, Breakdown, RequestPhase
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.wording import count, duration, listed, rate, share_of
@@ -35,7 +35,7 @@ CAUSE_WORDS: dict[Cause, str] = {
 """What each cause is called."""
 TIER_WORDS = {"live": "the engine's cells", "memory": "memory", "disk": "disk"}
 """Where prompts are remembered."""
-CHANGE_WORDS = {
+CHANGE_WORDS: dict[ChangeKind, str] = {
     "number": "a number changed",
     "inserted": "something was inserted",
     "removed": "something was removed",
@@ -48,7 +48,7 @@ CHANGE_WORDS = {
 
 def sentences(record: RequestRecord, times: Breakdown) -> list[str]:
     """What the wait was, longest part first, and whose it was; at least one sentence, no advice."""
-    told = [
+    told = (
         _outcome(record),
         _headline(record, times),
         _beside(record, times),
@@ -61,32 +61,25 @@ def sentences(record: RequestRecord, times: Breakdown) -> list[str]:
         _stalls(record),
         _raised_target(record.timings),
         _few_tokens(record),
-    ]
-    return [sentence for sentence in told if sentence]
+    )
+    return list(filter(None, told))
 
 
 def _whose(blamed: Sequence[Blame], *, durations: bool) -> str:
     """Whose prompts were read: `512 tokens of a (1.2 s) and 64 tokens of b (90 ms)`, with or without the times."""
-    return listed(
-        [
-            f"{count(blame.tokens, 'token')} of {blame.request}" + (f" ({duration(blame.ms)})" if durations else "")
-            for blame in merged(blamed)
-        ]
-    )
+    words = "{} of {} ({})" if durations else "{} of {}"
+    return listed([words.format(count(blame.tokens, "token"), blame.request, duration(blame.ms)) for blame in blamed])
 
 
 def stall_words(stall: Stall) -> str:
     """What a gap was spent on: `1.9 s for others' prompts (64 tokens of a) and 200 ms for its own next token`."""
-    parts = [(stall.parts.of(cause), cause) for cause in CAUSES]
-    large = [(ms, cause) for ms, cause in parts if ms > 0 and ms >= STALL_SHARE * stall.gap_ms]
-    if not large:
-        return f"for {CAUSE_WORDS[stall.cause]}"
-    large.sort(key=lambda part: -part[0])
     whose = f" ({_whose(stall.parts.blamed, durations=False)})" if stall.parts.blamed else ""
     told = [
-        f"{duration(ms)} for {CAUSE_WORDS[cause]}{whose if cause == 'others_prefill' else ''}" for ms, cause in large
+        f"{duration(ms)} for {CAUSE_WORDS[cause]}{whose if cause == 'others_prefill' else ''}"
+        for cause in sorted(CAUSES, key=stall.parts.of, reverse=True)
+        if (ms := stall.parts.of(cause)) > 0 and ms >= STALL_SHARE * stall.gap_ms
     ]
-    return listed(told, most=len(CAUSES))
+    return listed(told, most=len(CAUSES)) if told else f"for {CAUSE_WORDS[stall.cause]}"
 
 
 def _outcome(record: RequestRecord) -> str:
@@ -183,9 +176,8 @@ def _reread(record: RequestRecord) -> str:
     reread = record.timings.reread
     if reread is None:
         return ""
-    change = CHANGE_WORDS.get(reread.kind, "it was changed")
     return (
-        f"It looks like an earlier prompt, but {change} (from token {reread.at_token:,} on): "
+        f"It looks like an earlier prompt, but {CHANGE_WORDS[reread.kind]} (from token {reread.at_token:,} on): "
         f"{count(reread.lost_tokens, 'token')} behind that had to be read again ({duration(reread.lost_ms)})."
     )
 
@@ -228,13 +220,13 @@ def _slows(ms: float, phase_ms: float) -> bool:
 
 def _background(record: RequestRecord, times: Breakdown) -> str:
     """That it gave way to others, if it did, or had to because of how it was asked."""
-    times_given = "once" if record.timings.preemptions == 1 else f"{record.timings.preemptions:,} times"
-    gave_way = f"gave its place up to others {times_given}" if record.timings.preemptions else ""
-    if record.service_tier != "flex":
-        return f"It {gave_way}." if gave_way else ""
-    if gave_way:
-        return f"It was background work and waited for others: it {gave_way}."
-    return "It was background work and waited for others." if _slows(times.behind_others_ms, times.total_ms) else ""
+    preemptions = record.timings.preemptions
+    told = []
+    if record.service_tier == "flex" and (preemptions or _slows(times.behind_others_ms, times.total_ms)):
+        told.append("was background work and waited for others")
+    if preemptions:
+        told.append(f"gave its place up to others {'once' if preemptions == 1 else f'{preemptions:,} times'}")
+    return f"It {': it '.join(told)}." if told else ""
 
 
 def _raised_target(timings: Timings) -> str:
@@ -251,11 +243,8 @@ def _raised_target(timings: Timings) -> str:
 
 def _engine(times: Breakdown) -> str:
     ms = times.causes_ms["engine"]
-    return (
-        f"{duration(ms)} went into the engine's own work between the model's calls."
-        if _slows(ms, times.total_ms)
-        else ""
-    )
+    told = f"{duration(ms)} went into the engine's own work between the model's calls."
+    return told if _slows(ms, times.total_ms) else ""
 
 
 def _stalls(record: RequestRecord) -> str:

@@ -7,18 +7,21 @@ instants of one line, so that they add up to the whole by construction.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from heapq import nlargest
 from itertools import pairwise
 
 import msgspec
 
+from legato.core.cache import Restored
 from legato.core.calls import Call
-from legato.core.causes import CauseTimes, CauseTimesSum
+from legato.core.causes import CauseTimes
 from legato.core.timings import ChunkRead, Reread, Stall, Timings
 from legato.telemetry.attribution import Stretch
 from legato.telemetry.figures import milliseconds, per_second, percentile
 
 LONGEST_STALLS = 20
 """Stalls that are kept of one answer."""
+NOTHING_RESTORED = Restored(0, 0, "", 0.0, 0.0)
 
 
 @dataclass(slots=True)
@@ -28,14 +31,8 @@ class Timeline:
     arrived_s: float
     """The server had the request's head."""
     prompt_tokens: int = 0
-    cached_tokens: int = 0
-    """Prompt tokens whose KV state was there already."""
-    cached_in: str = ""
-    """Where it was: `live` (in the engine's cells), `memory` or `disk`."""
-    restore_s: float = 0.0
-    """What bringing it to where it was needed took (a duration)."""
-    saved_prefill_s: float = 0.0
-    """What the prefill of those tokens would have taken, as the engine predicts (a duration)."""
+    restored: Restored = NOTHING_RESTORED
+    """The prompt's beginning, whose KV state was there already or was brought."""
     reread: Reread | None = None
     """Why what was remembered did not help, if that is known; without words."""
     load_s: float = 0.0
@@ -50,10 +47,8 @@ class Timeline:
     """Longest gap that its reader should see."""
     raised_gap_target_s: float = 0.0
     """What is possible at present, where the target is not because one step takes longer; 0 where it is."""
-    highest_gap_target_s: float = 0.0
-    """The highest that it was raised to; 0 where it never was."""
-    raised_at_answers: int = 0
-    """Answers that were being written when it was raised to that."""
+    highest_gap_target: tuple[float, int] = (0.0, 0)
+    """The highest that it was raised to, s, and how many answers were being written then."""
     preemptions: int = 0
     """How often it gave its KV cells up to others."""
     requeued_s: float = 0.0
@@ -70,7 +65,7 @@ class Timeline:
     """All stalls added up."""
     prefill_parts: CauseTimes | None = None
     """Where the time from admission to the first token went."""
-    decode_parts: CauseTimesSum = field(default_factory=CauseTimesSum)
+    decode_parts: CauseTimes = field(default_factory=CauseTimes)
     """Where the gaps went, added up."""
     _delivery_s: float = 0.0
     """How long the latest token took from the engine to leaving the server."""
@@ -84,6 +79,11 @@ class Timeline:
     """First of the chunks that it has read since it last got KV cells."""
     _reads_again: bool = False
     """It lost the KV state of its prompt and has not written since."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that did not have to be read."""
+        return self.restored.tokens
 
     @property
     def holds_cells(self) -> bool:
@@ -120,29 +120,16 @@ class Timeline:
                 self.requeued_s += max(0.0, at_s - self._preempted_s)
             self._preempted_s = None
 
-    def restore(self, tokens: int, tier: str, took_s: float, prefill_s: float) -> None:
-        """The KV state of its prompt's beginning was there, or was brought.
-
-        Args:
-            tokens: How many tokens.
-            tier: Where: `live`, `memory` or `disk`.
-            took_s: What bringing them into its cells took.
-            prefill_s: What their prefill would have taken.
-        """
-        if self.token_times_s:
-            return  # it lost its cells and has them again: nothing of its first prefill was saved
-        self.cached_tokens = tokens
-        self.cached_in = tier if tokens else ""
-        self.restore_s = took_s
-        self.saved_prefill_s = prefill_s
+    def restore(self, restored: Restored) -> None:
+        """The KV state of its prompt's beginning was there, or was brought."""
+        if not self.token_times_s:  # else it lost its cells and has them again: nothing of its first prefill was saved
+            self.restored = restored
 
     def preempt(self, at_s: float, *, answering: bool) -> None:
         """It gave its KV cells up, and waits for new ones.
 
-        Args:
-            at_s: When.
-            answering: The engine has written a token of it: the wait is a gap in the answer, and counts as decode. It
-                counts as queue otherwise.
+        If the engine has written a token of it (`answering`), the wait is a gap in the answer, and counts as decode. It
+        counts as queue otherwise.
         """
         self.preemptions += 1
         self._preempted_s = at_s
@@ -151,26 +138,20 @@ class Timeline:
         self._reads_again = True
 
     def raise_gap_target(self, possible_s: float, answers: int) -> None:
-        """One step alone takes longer than the target, or no longer does.
+        """With so many answers being written, one step alone takes longer than the target, or no longer does.
 
-        A gap is judged by the longest target of its time.
-
-        Args:
-            possible_s: Target that can be kept from now on, s; 0 if its own can.
-            answers: Answers that are being written.
+        From now on a target of `possible_s` can be kept; 0 if its own can. A gap is judged by the longest target of
+        its time.
         """
         self.raised_gap_target_s = possible_s
         self._gap_allowed_s = max(self._gap_allowed_s, possible_s)
-        if possible_s > self.highest_gap_target_s:
-            self.highest_gap_target_s = possible_s
-            self.raised_at_answers = answers
+        if possible_s > self.highest_gap_target[0]:
+            self.highest_gap_target = possible_s, answers
 
     def add_token(self, left_s: float, stretch: Stretch | None) -> None:
         """A token left the server.
 
-        Args:
-            left_s: When.
-            stretch: What the engine did for it since the token before, or since admission; None if that is unknown.
+        The stretch is what the engine did since the token before, or since admission; None if that is unknown.
         """
         gap_s = left_s - self.token_times_s[-1] if self.token_times_s else None
         allowed_s, self._gap_allowed_s = max(self.gap_target_s, self._gap_allowed_s), self.raised_gap_target_s
@@ -184,7 +165,7 @@ class Timeline:
             self.prefill_parts = stretch.delivered(delivery_s)
         else:
             parts = stretch.delivered(delivery_s - self._delivery_s)
-            self.decode_parts.add(parts)
+            self.decode_parts += parts
             if gap_s > allowed_s:
                 self._add_stall(gap_s, left_s, parts)
         self._delivery_s = delivery_s
@@ -203,9 +184,7 @@ class Timeline:
         self.stall_count += 1
         self.stalled_s += gap_s
         stall = Stall(milliseconds(left_s - gap_s - self.arrived_s), milliseconds(gap_s), parts.largest, parts)
-        self.stalls.append(stall)
-        self.stalls.sort(key=lambda stall: stall.gap_ms, reverse=True)
-        del self.stalls[LONGEST_STALLS:]
+        self.stalls = nlargest(LONGEST_STALLS, [*self.stalls, stall], key=lambda stall: stall.gap_ms)
 
     def timings(self) -> Timings:
         """The measures of an ended request. What never came counts as lasting until the end."""
@@ -214,22 +193,25 @@ class Timeline:
         admitted = ended if self.admitted_s is None else min(max(self.admitted_s, self.arrived_s), ended)
         first = min(max(self.token_times_s[0], admitted), ended) if self.token_times_s else ended
         load = min(self.load_s, admitted - self.arrived_s)
-        requeued = min(self._requeued_until(first), first - admitted)
-        raised = self.highest_gap_target_s > self.gap_target_s
+        waits_again = max(0.0, first - self._preempted_s) if self._preempted_s is not None and self._requeued else 0.0
+        requeued = min(self.requeued_s + waits_again, first - admitted)
+        prefill = first - admitted - requeued
+        raised_s, raised_at_answers = self.highest_gap_target
+        raised = raised_s > self.gap_target_s
         prefill_tokens = self.prompt_tokens - self.cached_tokens if self.admitted_s is not None else 0
         tokens = len(self.token_times_s)
         gaps = sorted(b - a for a, b in pairwise(self.token_times_s))
         return Timings(
             load_ms=milliseconds(load),
             queue_ms=milliseconds(admitted - self.arrived_s - load + requeued),
-            prefill_ms=milliseconds(first - admitted - requeued),
+            prefill_ms=milliseconds(prefill),
             prefill_tokens=prefill_tokens,
             cached_tokens=self.cached_tokens,
-            cached_in=self.cached_in or None,
-            recall_ms=milliseconds(self.restore_s),
-            saved_ms=milliseconds(max(0.0, self.saved_prefill_s - self.restore_s)),
+            cached_in=self.restored.tier if self.cached_tokens else None,
+            recall_ms=milliseconds(self.restored.took_s),
+            saved_ms=milliseconds(max(0.0, self.restored.prefill_s - self.restored.took_s)),
             reread=self.reread,
-            prefill_tokens_per_second=per_second(prefill_tokens, first - admitted - requeued) if tokens else None,
+            prefill_tokens_per_second=per_second(prefill_tokens, prefill) if tokens else None,
             ttft_ms=milliseconds(first - self.arrived_s) if tokens else None,
             decode_ms=milliseconds(ended - first),
             decode_tokens=tokens,
@@ -239,16 +221,11 @@ class Timeline:
             itl_max_ms=milliseconds(gaps[-1]) if gaps else None,
             total_ms=milliseconds(ended - self.arrived_s),
             prefill_parts=self.prefill_parts,
-            decode_parts=self.decode_parts.total() if gaps and self.prefill_parts else None,
+            decode_parts=self.decode_parts.rounded() if gaps and self.prefill_parts else None,
             stalls=self.stall_count,
             stalled_ms=milliseconds(self.stalled_s),
             gap_target_ms=milliseconds(self.gap_target_s),
-            raised_gap_target_ms=milliseconds(self.highest_gap_target_s) if raised else None,
-            raised_at_answers=self.raised_at_answers if raised else 0,
+            raised_gap_target_ms=milliseconds(raised_s) if raised else None,
+            raised_at_answers=raised_at_answers if raised else 0,
             preemptions=self.preemptions,
         )
-
-    def _requeued_until(self, at_s: float) -> float:
-        """How long it had waited for KV cells again at an instant before its first token, s."""
-        waits_s = max(0.0, at_s - self._preempted_s) if self._preempted_s is not None and self._requeued else 0.0
-        return self.requeued_s + waits_s
