@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from legato.bench.plots import NARROW, SERIES, WIDE, Axis, Chart, Lane, Lanes, Size, axis, clipped, timeline
+from legato.bench.plots import NARROW, SERIES, WIDE, Axis, Chart, Size, axis, clipped
 from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
 from legato.bench.statistics import (
     ServiceTarget,
@@ -21,6 +21,7 @@ from legato.bench.statistics import (
     worst_gap_s,
 )
 from legato.bench.table import duration, figure, limit, printable
+from legato.bench.timeline import Lane, Lanes, Timeline
 
 _MOST_LANES = 10
 _CURVE_POINTS = 240
@@ -46,18 +47,10 @@ class Figure:
     says: str
     """One sentence: what it shows."""
     keys: list[Key]
-    draw: Callable[[Size, str], str]
-    """Draws it as SVG of a size, with a name for those who can't see it."""
-
-    @property
-    def wide(self) -> str:
-        """SVG for wide screens."""
-        return self.draw(WIDE, f"{self.title}. {self.says}")
-
-    @property
-    def narrow(self) -> str:
-        """SVG for phones."""
-        return self.draw(NARROW, f"{self.title}. {self.says}")
+    wide: str
+    """SVG for wide screens."""
+    narrow: str
+    """SVG for phones."""
 
 
 def figures(run: BenchRun) -> list[Figure]:
@@ -249,7 +242,7 @@ def _timeline(run: BenchRun) -> Figure | None:
     if any(len(by_round(one.requests)) > 1 for one in run.runs):
         says += " Of each target's rounds, this is the one in the middle by the chat's longest gap."
     seen = [key for is_seen, key in keys if is_seen]
-    return Figure("What everyone saw", says, seen, lambda size, name: timeline(size, groups, x, name))
+    return _figure("What everyone saw", says, seen, lambda size: Timeline(size, x, groups))
 
 
 def _typical_round(run: TargetRun) -> list[MeasuredRequest]:
@@ -286,7 +279,6 @@ def _lane(request: MeasuredRequest, origin: float, gap_s: float) -> Lane:
         end=end_s(request) - origin,
         failed=bool(request.error),
         stall=stall,
-        stall_label=duration(stall[1] - stall[0]) if stall else "",
     )
 
 
@@ -312,12 +304,16 @@ def _chart(
 ) -> Figure:
     """A plot with two axes; `left` is the room for the vertical one if it isn't usual, px."""
 
-    def svg(size: Size, name: str) -> str:
+    def drawn(size: Size) -> Chart:
         chart = Chart(size if left is None else replace(size, left=left), x, y)
         draw(chart)
-        return chart.render(name)
+        return chart
 
-    return Figure(title, says, keys, svg)
+    return _figure(title, says, keys, drawn)
+
+
+def _figure(title: str, says: str, keys: list[Key], drawn: Callable[[Size], Chart]) -> Figure:
+    return Figure(title, says, keys, *(drawn(size).render(f"{title}. {says}") for size in (WIDE, NARROW)))
 
 
 def _hint(target: TargetRun, role: str, text: str) -> str:
