@@ -12,11 +12,11 @@ from legato.bench.plots import NARROW, SERIES, WIDE, Axis, Chart, Size, axis, cl
 from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
 from legato.bench.statistics import (
     ServiceTarget,
-    by_round,
     end_s,
     people,
     reading_of_document,
     role_group,
+    rounds,
     span_s,
     worst_gap_s,
 )
@@ -239,7 +239,7 @@ def _timeline(run: BenchRun) -> Figure | None:
         "A chat is being answered when another client sends a long document: a hole in the chat's row of ticks is the "
         "time for which its reader saw nothing new."
     )
-    if any(len(by_round(one.requests)) > 1 for one in run.runs):
+    if any(len(rounds(one.requests)) > 1 for one in run.runs):
         says += " Of each target's rounds, this is the one in the middle by the chat's longest gap."
     seen = [key for is_seen, key in keys if is_seen]
     return _figure("What everyone saw", says, seen, lambda size: Timeline(size, x, groups))
@@ -247,7 +247,7 @@ def _timeline(run: BenchRun) -> Figure | None:
 
 def _typical_round(run: TargetRun) -> list[MeasuredRequest]:
     """The round in the middle by the chat's longest gap: neither the best nor the worst stands for the target."""
-    ranked = sorted(by_round(run.requests).values(), key=_worst_of_chats)
+    ranked = sorted(rounds(run.requests), key=_worst_of_chats)
     return ranked[(len(ranked) - 1) // 2]
 
 
@@ -259,7 +259,7 @@ def _lanes(run: TargetRun, requests: Sequence[MeasuredRequest], gap_s: float) ->
     origin = min(request.sent_s for request in requests)
     reading = reading_of_document(requests)
     band = reading and (reading[0] - origin, reading[1] - origin)
-    count = len(by_round(run.requests))
+    count = len(rounds(run.requests))
     title = run.target + (f", round {requests[0].round + 1} of {count}" if count > 1 else "")
     if len(requests) > _MOST_LANES:
         title += f", {_MOST_LANES} of {len(requests)} requests"

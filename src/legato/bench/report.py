@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from legato.bench.figures import figures, series
 from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
-from legato.bench.statistics import RoleSummary, ServiceTarget, gaps_around_document, people, summaries
+from legato.bench.statistics import RoleSummary, ServiceTarget, by_role, gaps_around_document, people
 from legato.bench.table import duration, errors, figure, limit, printable, sections
 from legato.errors import LegatoError
 
@@ -102,7 +102,7 @@ def _service(target: TargetRun, service: ServiceTarget) -> str:
 
 
 def _cache(target: TargetRun) -> str:
-    medians = ((role, one.ttft_s(50)) for role, one in summaries(target).items())
+    medians = ((role, RoleSummary(requests).ttft_s(50)) for role, requests in by_role(target.requests).items())
     parts = ", ".join(f"{role} {duration(ttft)}" for role, ttft in medians if ttft is not None)
     return f"Median TTFT: {parts}." if parts else ""
 
