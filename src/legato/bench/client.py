@@ -56,7 +56,7 @@ class Client:
         """Send a conversation, or a single message of the user, and read its answer to the end.
 
         Never raises for what a server does. Cancelled, it hangs up, which the measurement says. `started` is set at the
-        first text of the answer; `about` is the request's role, round and depth, as in `MeasuredRequest`.
+        first text of the answer, or at its end without any; `about` is role, round and depth as in `MeasuredRequest`.
         """
         conversation = [user(messages)] if isinstance(messages, str) else messages
         body = msgspec.json.encode(self._dialect.body(self._target, conversation, wanted_tokens, self.sampling))
@@ -80,6 +80,9 @@ class Client:
         else:
             if not reading.finished:
                 measured.error = "The stream ended before the answer did."
+        finally:
+            if started is not None:
+                started.set()
         # An answer of several tokens in a single event was not streamed, whatever the server calls it.
         if len(measured.event_s) == 1 and (measured.answer_tokens or 0) > 1 and not measured.error:
             measured.streamed = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from legato.bench.figures import figures, series
 from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
@@ -32,7 +32,15 @@ def write_report(run: BenchRun, path: Path) -> None:
     Raises:
         LegatoError: The file can't be written.
     """
-    page = _template().render(
+    environment = Environment(
+        loader=PackageLoader("legato.bench"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["printable"] = printable
+    page = environment.get_template("report.html.jinja").render(
         run=run,
         question=SCENARIOS[run.scenario],
         started=datetime.fromtimestamp(run.started_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -46,18 +54,6 @@ def write_report(run: BenchRun, path: Path) -> None:
         path.write_text(page, encoding="utf-8", errors="replace")
     except OSError as error:
         raise LegatoError(f"The report can't be written to {path}: {error.strerror}.") from error
-
-
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("legato.bench"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["printable"] = printable
-    return environment.get_template("report.html.jinja")
 
 
 def _finding(run: BenchRun, target: TargetRun) -> str:

@@ -105,8 +105,15 @@ class BenchRun(msgspec.Struct, kw_only=True):
     """Of this file."""
 
     def save(self, path: Path) -> None:
-        """Write as JSON."""
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        """Write as JSON.
+
+        Raises:
+            LegatoError: The file can't be written.
+        """
+        try:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        except OSError as error:
+            raise LegatoError(f"{path} can't be written: {error.strerror}.") from error
 
 
 def load(path: Path) -> BenchRun:

@@ -44,10 +44,11 @@ async def run_bench(
         machine=describe(),
     )
     prompts = Prompts(seed, secrets.token_hex(4))
+    # Prompts are only about as long as they were to be.
+    sampling = Sampling(seed=seed, context_tokens=(scenario.context_tokens * 5 // 4 // 256 + 1) * 256)
     try:
         async with http_client() as http:
             for target in targets:
-                sampling = Sampling(seed=seed, context_tokens=scenario.context_tokens)
                 client = Client(target, http, sampling, timeout_s)
                 await _measure(run, scenario, target, TargetSession(client, prompts, progress))
     except asyncio.CancelledError:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
@@ -91,8 +90,7 @@ def _bench(
                 print_error(f"{one.target}: {note}")
         raise typer.Exit(1)
     try:
-        with _writing(place):
-            run.save(place)
+        run.save(place)
         if html is not None:
             write_report(run, html)
     finally:
@@ -204,16 +202,9 @@ def _check_writable(file: Path) -> None:
         LegatoError: It can't.
     """
     new = not file.exists()
-    with _writing(file), file.open("ab"):
-        pass
-    if new:
-        file.unlink()
-
-
-@contextmanager
-def _writing(file: Path) -> Iterator[None]:
-    """What the disk refuses becomes a sentence."""
     try:
-        yield
+        file.open("ab").close()
     except OSError as error:
         raise LegatoError(f"{file} can't be written: {error.strerror}.") from error
+    if new:
+        file.unlink()

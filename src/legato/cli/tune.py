@@ -11,7 +11,7 @@ import psutil
 import typer
 from rich.table import Table
 
-from legato.cli.console import err, out, say
+from legato.cli.console import err, out, say, tell
 from legato.errors import LegatoError
 from legato.models import LocalModel, check_gguf, default_store
 from legato.settings import load_settings
@@ -86,7 +86,7 @@ def command(
         raise LegatoError(f"Nothing could be measured of {local.name}: {reasons[0]}.")
     choice = choose([trial.measured() for trial in findings.done], target_s)
     out.print(_table(findings, choice), soft_wrap=True)
-    out.print(MEANING, markup=False, soft_wrap=True)
+    tell(MEANING)
     _print_words(findings, choice, wanted)
     _save(local, findings, choice, target_s)
 
@@ -159,8 +159,7 @@ def _print_words(findings: Findings, choice: Choice, model: str) -> None:
     ]
     lines += [sentence(one, f"legato convert {model} {one.weights}") for one in converted_models(findings, choice)]
     lines += [f"Skipped {what}." for what in findings.skipped]
-    for line in lines:
-        out.print(line, markup=False, soft_wrap=True)
+    tell("\n".join(lines))
 
 
 def converted_models(findings: Findings, choice: Choice) -> list[ConvertedModel]:
@@ -214,4 +213,4 @@ def _save(local: LocalModel, findings: Findings, choice: Choice, gap_target_s: f
         return
     profiles.save_profile(local.path, profile)
     profiles.save_costs(local.path, cost_settings(profile, c.gpu_layers), chosen.measurement.costs)
-    out.print(f"legato serve uses this for {local.name} from now on ({profiles.path}).", markup=False, soft_wrap=True)
+    tell(f"legato serve uses this for {local.name} from now on ({profiles.path}).")

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from legato.bench.reading import Message, assistant, user
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import Parameter, Scenario, TargetSession, with_slack
+from legato.bench.scenarios.scenario import Parameter, Scenario, TargetSession
 
 AFTER_ERROR_S = 1.0
 """Pause of whoever got an error, so that a server that refuses is not flooded."""
@@ -48,7 +48,7 @@ class Crowd(Scenario):
     def context_tokens(self) -> int:
         """The longest conversation, or a job's prompt and answer."""
         conversation = self.conversation_tokens + self.turn_tokens + self.answer_tokens
-        return with_slack(max(conversation, self.job_tokens + self.job_answer_tokens if self.jobs else 0))
+        return max(conversation, self.job_tokens + self.job_answer_tokens if self.jobs else 0)
 
     async def run(self, session: TargetSession) -> None:
         """All at once, until the time is over."""
