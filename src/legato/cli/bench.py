@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
+from legato.bench.progress import BenchProgress
+from legato.bench.results import BenchRun, load
 from legato.bench.scenarios import Cache, Crowd, Interference, Scenario, Solo, Trace
 from legato.bench.scenarios.trace import load_trace
 from legato.cli.console import out, print_error, say
 from legato.errors import LegatoError
-
-if TYPE_CHECKING:
-    from legato.bench.results import BenchRun
 
 DEFAULT_TARGET = "legato=http://127.0.0.1:8383"
 
@@ -64,10 +65,6 @@ def _bench(
     html: Annotated[Path | None, typer.Option(help="Where to write a report too.")] = None,
 ) -> None:
     """Run, keep, print; the places for the results are tried first, as a run can take an hour."""
-    import asyncio
-    import time
-
-    from legato.bench.progress import BenchProgress
     from legato.bench.report import write_report
     from legato.bench.runner import connect_all, run_bench
     from legato.bench.table import print_run
@@ -171,7 +168,6 @@ _add_command(Cache, Cache.name, map(_option, _parameters(Cache)))
 def compare(before: RunFile, after: RunFile) -> None:
     """Two runs of one scenario: what moved by more than chance."""
     from legato.bench.compare import compare as compare_runs
-    from legato.bench.results import load
     from legato.bench.table import print_comparison
 
     print_comparison(compare_runs(load(before), load(after)), out)
@@ -184,7 +180,6 @@ def report(
 ) -> None:
     """Print a run again and write its report."""
     from legato.bench.report import write_report
-    from legato.bench.results import load
     from legato.bench.table import print_run
 
     measured = load(run)
