@@ -15,7 +15,6 @@ from legato.bench.statistics import (
     end_s,
     people,
     reading_of_document,
-    role_group,
     rounds,
     span_s,
     worst_gap_s,
@@ -103,7 +102,7 @@ def _chat_gaps(run: BenchRun, target: TargetRun) -> list[float]:
     return [
         gap
         for request in target.requests
-        if not request.error and (run.scenario != "interference" or role_group(request.role) == "chat")
+        if not request.error and (run.scenario != "interference" or request.role == "chat")
         for gap in request.gaps_s
     ]
 
@@ -247,12 +246,12 @@ def _timeline(run: BenchRun) -> Figure | None:
 
 def _typical_round(run: TargetRun) -> list[MeasuredRequest]:
     """The round in the middle by the chat's longest gap: neither the best nor the worst stands for the target."""
-    ranked = sorted(rounds(run.requests), key=_worst_of_chats)
+
+    def longest_gap(requests: Sequence[MeasuredRequest]) -> float:
+        return max((worst_gap_s(request) or 0.0 for request in requests if request.role == "chat"), default=0.0)
+
+    ranked = sorted(rounds(run.requests), key=longest_gap)
     return ranked[(len(ranked) - 1) // 2]
-
-
-def _worst_of_chats(requests: Sequence[MeasuredRequest]) -> float:
-    return max((worst_gap_s(request) or 0.0 for request in requests if role_group(request.role) == "chat"), default=0.0)
 
 
 def _lanes(run: TargetRun, requests: Sequence[MeasuredRequest], gap_s: float) -> Lanes:
@@ -269,7 +268,7 @@ def _lanes(run: TargetRun, requests: Sequence[MeasuredRequest], gap_s: float) ->
 def _lane(request: MeasuredRequest, origin: float, gap_s: float) -> Lane:
     sent = request.sent_s - origin
     events = [sent + offset for offset in request.event_s]
-    stall = _stall(events, gap_s) if role_group(request.role) == "chat" else None
+    stall = _stall(events, gap_s) if request.role == "chat" else None
     waited = _waited_s(request)
     return Lane(
         name=printable(request.role),

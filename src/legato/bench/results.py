@@ -10,6 +10,7 @@ import msgspec
 
 from legato.errors import LegatoError
 
+Api = Literal["openai", "ollama"]
 ScenarioName = Literal["solo", "interference", "crowd", "trace", "cache"]
 
 
@@ -81,7 +82,7 @@ class TargetRun(msgspec.Struct, kw_only=True):
     target: str
     """Its name in this run."""
     url: str
-    api: Literal["openai", "ollama"]
+    api: Api
     model: str
     requests: list[MeasuredRequest] = []
     notes: list[str] = []

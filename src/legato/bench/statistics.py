@@ -203,7 +203,7 @@ def gaps_around_document(requests: Iterable[MeasuredRequest]) -> dict[str, list[
         reading = reading_of_document(in_round)
         if reading is None:
             continue
-        for chat in (request for request in in_round if role_group(request.role) == "chat"):
+        for chat in (request for request in in_round if request.role == "chat"):
             for begin, end in pairwise(chat.sent_s + offset for offset in chat.event_s):
                 when = "before" if end <= reading[0] else "after" if begin >= reading[1] else "during"
                 around[when].append(end - begin)

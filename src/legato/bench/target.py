@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
+from legato.bench.results import Api
 from legato.errors import LegatoError
-
-Api = Literal["openai", "ollama"]
 
 _SYNTAX = re.compile(r"(?:(?P<api>openai|ollama):)?(?P<name>[^=:/\s][^=:/]*)=(?P<url>\S+)")
 _SHOWN_MODELS = 8

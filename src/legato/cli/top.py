@@ -123,17 +123,14 @@ def _quit_typed(descriptor: int) -> bool:
 
 def picture(seen: Snapshot, base_url: str, width: int) -> RenderableType:
     """The whole view: the server, how busy it is, and a line for each running request."""
-    blocks: list[RenderableType] = [server_line(seen.status, base_url)]
+    status = seen.status
+    title = f"{status.model or 'no model'} · {status.state} · {base_url}"
+    blocks: list[RenderableType] = [plain_text(title, style="bold")]
     if seen.lost:
         blocks.append(plain_text(f"{seen.lost} Trying again; below is what was known last.", style="bold red"))
-    blocks += [Text(load_line(seen.status)), Text(rates_line(seen.status)), Text()]
+    blocks += [Text(load_line(status)), Text(rates_line(status)), Text()]
     blocks.append(lanes_table(seen.running, width) if seen.running else Text("No request is running."))
     return Group(*blocks)
-
-
-def server_line(status: Status, base_url: str) -> Text:
-    """Which model, in which state, where."""
-    return plain_text(f"{status.model or 'no model'} · {status.state} · {base_url}", style="bold")
 
 
 def load_line(status: Status) -> str:
