@@ -38,7 +38,7 @@ def test_a_question_has_ten_words() -> None:
 def test_lengths_follow_the_calibration() -> None:
     calibration = calibrate(20, 10 + 40, 220, 10 + 440)
     assert calibration == Calibration(2.0, 10.0)
-    prompts = Prompts(1, "run").calibrated(calibration)
+    prompts = Prompts(1, "run", calibration)
     assert len(prompts.text("a", 1010).split()) == 500
     assert len(prompts.text("a", 1).split()) == 1
 

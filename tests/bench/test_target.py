@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from legato.bench.runner import connect_all
-from legato.bench.target import TargetAddress, chosen_for, parse, parse_all
+from legato.bench.target import TargetAddress, chosen_for, parse
 from legato.errors import LegatoError
 from tests.bench.conftest import FakeFactory
 
@@ -35,7 +35,7 @@ def test_what_is_no_target(text: str) -> None:
 
 def test_names_differ() -> None:
     with pytest.raises(LegatoError, match="Two targets are called a"):
-        parse_all(["a=http://b", "a=http://c"])
+        asyncio.run(connect_all(["a=http://b", "a=http://c"]))
 
 
 def test_values_of_one_target_and_of_all() -> None:

@@ -9,6 +9,7 @@ from legato.bench.statistics import (
     FEWEST_FOR_INTERVAL,
     RoleSummary,
     ServiceTarget,
+    by_role,
     gaps_around_document,
     median_of,
     people,
@@ -16,7 +17,6 @@ from legato.bench.statistics import (
     prompt_rate,
     ratio_of_medians,
     role_group,
-    summaries,
 )
 
 from . import sample
@@ -42,9 +42,8 @@ def test_ratio_of_the_same_distribution_shows_no_difference() -> None:
     first, second = ([noise.lognormvariate(0, 0.2) for _ in range(40)] for _ in range(2))
     interval = ratio_of_medians(first, second)
     assert not interval.shows_difference
-    assert interval.low is not None
-    assert interval.high is not None
-    assert interval.low < interval.ratio < interval.high
+    assert interval.bounds is not None
+    assert interval.bounds[0] < interval.ratio < interval.bounds[1]
 
 
 def test_ratio_of_distant_distributions_shows_the_difference() -> None:
@@ -72,7 +71,7 @@ def test_interval_covers_the_true_ratio_about_as_often_as_it_says() -> None:
 def test_few_values_have_no_interval() -> None:
     few = [1.0] * (FEWEST_FOR_INTERVAL - 1)
     interval = ratio_of_medians(few, [9.0] * 50)
-    assert (interval.ratio, interval.low, interval.high) == (9, None, None)
+    assert (interval.ratio, interval.bounds) == (9, None)
     assert not interval.shows_difference
 
 
@@ -126,8 +125,8 @@ def test_whole_time_leaves_out_what_the_bench_ended_itself() -> None:
 
 
 def test_summaries_take_numbered_roles_together() -> None:
-    found = summaries(sample.crowd(people=5).runs[0])
-    assert {role: one.count for role, one in found.items()} == {"person": 5}
+    found = by_role(sample.crowd(people=5).runs[0].requests)
+    assert {role: RoleSummary(requests).count for role, requests in found.items()} == {"person": 5}
 
 
 def test_role_group_takes_only_a_number_at_the_end_away() -> None:

@@ -20,7 +20,7 @@ def printed(run: BenchRun, width: int = 120) -> str:
 
 def cells(run: BenchRun, title: str, label: str) -> list[str]:
     section = next(one for one in sections(run) if one.title == title)
-    return next(line.cells for part in section.parts for line in part.lines if line.label == label)
+    return next(lines[label] for lines in section.parts.values() if label in lines)
 
 
 def test_measures_stand_apart_and_targets_beside_each_other() -> None:

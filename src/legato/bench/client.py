@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -56,13 +55,8 @@ class Client:
     ) -> Reading:
         """Send a conversation, or a single message of the user, and read its answer to the end.
 
-        Never raises for what a server does. Cancelled, it hangs up, which the measurement says.
-
-        Args:
-            messages: What to send.
-            wanted_tokens: Length of the answer.
-            started: To set at the first text of the answer.
-            about: The request's role, round and depth, as in `MeasuredRequest`.
+        Never raises for what a server does. Cancelled, it hangs up, which the measurement says. `started` is set at the
+        first text of the answer, or at its end without any; `about` is role, round and depth as in `MeasuredRequest`.
         """
         conversation = [user(messages)] if isinstance(messages, str) else messages
         body = msgspec.json.encode(self._dialect.body(self._target, conversation, wanted_tokens, self.sampling))
@@ -86,6 +80,9 @@ class Client:
         else:
             if not reading.finished:
                 measured.error = "The stream ended before the answer did."
+        finally:
+            if started is not None:
+                started.set()
         # An answer of several tokens in a single event was not streamed, whatever the server calls it.
         if len(measured.event_s) == 1 and (measured.answer_tokens or 0) > 1 and not measured.error:
             measured.streamed = False
@@ -94,36 +91,33 @@ class Client:
     async def _exchange(self, body: bytes, reading: Reading, sent: float) -> None:
         headers = {"Content-Type": "application/json", **self._target.headers}
         url = self._target.url + self._dialect.path
-        loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._timeout_s) as limit:
             async with self._http.stream("POST", url, content=body, headers=headers) as response:
                 if response.status_code != 200:
                     raise WrongAnswerError(_refusal(response.status_code, await response.aread()))
-                if self._dialect.is_stream(response.headers.get("content-type", "")):
-                    await self._read_stream(
-                        response, reading, sent, lambda seconds: limit.reschedule(loop.time() + seconds)
-                    )
-                else:
+                is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+                if isinstance(self._dialect, OpenAi) and not is_stream:
                     whole = await response.aread()
                     self._dialect.read_whole(whole, reading, perf_counter() - sent)
+                else:
+                    await self._read_stream(response, reading, sent, limit)
 
     async def _read_stream(
-        self, response: httpx.Response, reading: Reading, sent: float, wait: Callable[[float], None]
+        self, response: httpx.Response, reading: Reading, sent: float, limit: asyncio.Timeout
     ) -> None:
         """Read line by line; all lines that come together have the same time."""
         rest = b""
-        events = reading.measured.event_s
+        events, loop = reading.measured.event_s, asyncio.get_running_loop()
         async for chunk in response.aiter_bytes():
             at_s = perf_counter() - sent
             *lines, rest = (rest + chunk).split(b"\n")
             known, was_finished = len(events), reading.finished
             for line in lines:
                 self._dialect.read_line(line, reading, at_s)
-            if reading.finished:
-                if not was_finished:
-                    wait(LAST_BYTES_S)
-            elif len(events) > known:
-                wait(self._timeout_s)
+            if reading.finished and not was_finished:
+                limit.reschedule(loop.time() + LAST_BYTES_S)
+            elif len(events) > known and not was_finished:
+                limit.reschedule(loop.time() + self._timeout_s)
         if rest:
             self._dialect.read_line(rest, reading, perf_counter() - sent)
 

@@ -28,7 +28,11 @@ class RequestMeasure:
     unit: str
     """ "s" or "tokens/s"."""
     of: Callable[[MeasuredRequest], float | None]
-    less_is_better: bool
+
+    @property
+    def less_is_better(self) -> bool:
+        """True for times, False for rates."""
+        return self.unit == "s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Row:
     @property
     def verdict(self) -> str:
         """What the interval allows to say."""
-        if self.interval.low is None:
+        if self.interval.bounds is None:
             return "too few requests"
         if not self.interval.shows_difference:
             return "no difference shown"
@@ -66,13 +70,13 @@ class Comparison:
 
 
 MEASURES = (
-    RequestMeasure("Prefill rate", "tokens/s", prompt_rate, less_is_better=False),
-    RequestMeasure("TTFT", "s", lambda request: request.ttft_s, less_is_better=True),
-    RequestMeasure("ITL, median", "s", lambda request: percentile(request.gaps_s, 50), less_is_better=True),
-    RequestMeasure("ITL, p95", "s", lambda request: percentile(request.gaps_s, 95), less_is_better=True),
-    RequestMeasure("ITL, longest", "s", worst_gap_s, less_is_better=True),
-    RequestMeasure("Output rate", "tokens/s", lambda request: request.output_rate, less_is_better=False),
-    RequestMeasure("Total", "s", total_s, less_is_better=True),
+    RequestMeasure("Prefill rate", "tokens/s", prompt_rate),
+    RequestMeasure("TTFT", "s", lambda request: request.ttft_s),
+    RequestMeasure("ITL, median", "s", lambda request: percentile(request.gaps_s, 50)),
+    RequestMeasure("ITL, p95", "s", lambda request: percentile(request.gaps_s, 95)),
+    RequestMeasure("ITL, longest", "s", worst_gap_s),
+    RequestMeasure("Output rate", "tokens/s", lambda request: request.output_rate),
+    RequestMeasure("Total", "s", total_s),
 )
 """What is compared, in the order of a request's life."""
 
@@ -91,8 +95,9 @@ def compare(before: BenchRun, after: BenchRun) -> Comparison:
     comparison = Comparison(before.scenario, notes=_differences(before, after))
     first, second = ({run.target: run for run in side.runs} for side in (before, after))
     if not first.keys() & second.keys():
+        named = [", ".join(runs) or "none" for runs in (first, second)]
         raise LegatoError(
-            f"The runs have no target in common ({_names(first)} in the first, {_names(second)} in the second): "
+            f"The runs have no target in common ({named[0]} in the first, {named[1]} in the second): "
             "name the same server the same in both."
         )
     for name in _common(first, second, str, comparison.notes):
@@ -152,7 +157,3 @@ def _common(
             yield name
         else:
             notes.append(f"{called(name)} is only in the {'first' if name in first else 'second'} run.")
-
-
-def _names(runs: dict[str, TargetRun]) -> str:
-    return ", ".join(runs) or "none"

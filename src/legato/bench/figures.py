@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from legato.bench.plots import NARROW, SERIES, WIDE, Axis, Chart, Lane, Lanes, Size, axis, clipped, timeline
+from legato.bench.plots import NARROW, SERIES, WIDE, Axis, Chart, Size, axis, clipped
 from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
 from legato.bench.statistics import (
     ServiceTarget,
-    by_round,
     end_s,
     people,
     reading_of_document,
-    role_group,
+    rounds,
     span_s,
     worst_gap_s,
 )
 from legato.bench.table import duration, figure, limit, printable
+from legato.bench.timeline import Lane, Lanes, Timeline
 
 _MOST_LANES = 10
 _CURVE_POINTS = 240
@@ -46,18 +46,10 @@ class Figure:
     says: str
     """One sentence: what it shows."""
     keys: list[Key]
-    draw: Callable[[Size, str], str]
-    """Draws it as SVG of a size, with a name for those who can't see it."""
-
-    @property
-    def wide(self) -> str:
-        """SVG for wide screens."""
-        return self.draw(WIDE, f"{self.title}. {self.says}")
-
-    @property
-    def narrow(self) -> str:
-        """SVG for phones."""
-        return self.draw(NARROW, f"{self.title}. {self.says}")
+    wide: str
+    """SVG for wide screens."""
+    narrow: str
+    """SVG for phones."""
 
 
 def figures(run: BenchRun) -> list[Figure]:
@@ -110,7 +102,7 @@ def _chat_gaps(run: BenchRun, target: TargetRun) -> list[float]:
     return [
         gap
         for request in target.requests
-        if not request.error and (run.scenario != "interference" or role_group(request.role) == "chat")
+        if not request.error and (run.scenario != "interference" or request.role == "chat")
         for gap in request.gaps_s
     ]
 
@@ -246,27 +238,27 @@ def _timeline(run: BenchRun) -> Figure | None:
         "A chat is being answered when another client sends a long document: a hole in the chat's row of ticks is the "
         "time for which its reader saw nothing new."
     )
-    if any(len(by_round(one.requests)) > 1 for one in run.runs):
+    if any(len(rounds(one.requests)) > 1 for one in run.runs):
         says += " Of each target's rounds, this is the one in the middle by the chat's longest gap."
     seen = [key for is_seen, key in keys if is_seen]
-    return Figure("What everyone saw", says, seen, lambda size, name: timeline(size, groups, x, name))
+    return _figure("What everyone saw", says, seen, lambda size: Timeline(size, x, groups))
 
 
 def _typical_round(run: TargetRun) -> list[MeasuredRequest]:
     """The round in the middle by the chat's longest gap: neither the best nor the worst stands for the target."""
-    ranked = sorted(by_round(run.requests).values(), key=_worst_of_chats)
+
+    def longest_gap(requests: Sequence[MeasuredRequest]) -> float:
+        return max((worst_gap_s(request) or 0.0 for request in requests if request.role == "chat"), default=0.0)
+
+    ranked = sorted(rounds(run.requests), key=longest_gap)
     return ranked[(len(ranked) - 1) // 2]
-
-
-def _worst_of_chats(requests: Sequence[MeasuredRequest]) -> float:
-    return max((worst_gap_s(request) or 0.0 for request in requests if role_group(request.role) == "chat"), default=0.0)
 
 
 def _lanes(run: TargetRun, requests: Sequence[MeasuredRequest], gap_s: float) -> Lanes:
     origin = min(request.sent_s for request in requests)
     reading = reading_of_document(requests)
     band = reading and (reading[0] - origin, reading[1] - origin)
-    count = len(by_round(run.requests))
+    count = len(rounds(run.requests))
     title = run.target + (f", round {requests[0].round + 1} of {count}" if count > 1 else "")
     if len(requests) > _MOST_LANES:
         title += f", {_MOST_LANES} of {len(requests)} requests"
@@ -276,7 +268,7 @@ def _lanes(run: TargetRun, requests: Sequence[MeasuredRequest], gap_s: float) ->
 def _lane(request: MeasuredRequest, origin: float, gap_s: float) -> Lane:
     sent = request.sent_s - origin
     events = [sent + offset for offset in request.event_s]
-    stall = _stall(events, gap_s) if role_group(request.role) == "chat" else None
+    stall = _stall(events, gap_s) if request.role == "chat" else None
     waited = _waited_s(request)
     return Lane(
         name=printable(request.role),
@@ -286,7 +278,6 @@ def _lane(request: MeasuredRequest, origin: float, gap_s: float) -> Lane:
         end=end_s(request) - origin,
         failed=bool(request.error),
         stall=stall,
-        stall_label=duration(stall[1] - stall[0]) if stall else "",
     )
 
 
@@ -312,12 +303,16 @@ def _chart(
 ) -> Figure:
     """A plot with two axes; `left` is the room for the vertical one if it isn't usual, px."""
 
-    def svg(size: Size, name: str) -> str:
+    def drawn(size: Size) -> Chart:
         chart = Chart(size if left is None else replace(size, left=left), x, y)
         draw(chart)
-        return chart.render(name)
+        return chart
 
-    return Figure(title, says, keys, svg)
+    return _figure(title, says, keys, drawn)
+
+
+def _figure(title: str, says: str, keys: list[Key], drawn: Callable[[Size], Chart]) -> Figure:
+    return Figure(title, says, keys, *(drawn(size).render(f"{title}. {says}") for size in (WIDE, NARROW)))
 
 
 def _hint(target: TargetRun, role: str, text: str) -> str:

@@ -36,9 +36,6 @@ class Ollama:
 
     path = "/api/chat"
 
-    def __init__(self) -> None:
-        self._decoder = msgspec.json.Decoder(_Line)
-
     def body(self, target: Target, messages: list[Message], wanted_tokens: int, sampling: Sampling) -> dict[str, Any]:
         """The request's body.
 
@@ -57,10 +54,6 @@ class Ollama:
             },
         }
 
-    def is_stream(self, content_type: str) -> bool:
-        """Always: an answer in one piece is a stream of one line."""
-        return True
-
     def read_line(self, line: bytes, reading: Reading, at_s: float) -> None:
         """Take one line.
 
@@ -69,7 +62,7 @@ class Ollama:
         """
         if not line.strip():
             return
-        event = decoded(self._decoder, line, "Ollama")
+        event = decoded(_Line, line, "Ollama")
         if event.message is not None:
             reading.take((event.message.thinking or "") + (event.message.content or ""), at_s)
         if event.done:
@@ -77,7 +70,3 @@ class Ollama:
             reading.measured.answer_tokens = event.eval_count
             reading.measured.timings = {name: getattr(event, name) for name in _DURATIONS}
             reading.finish(at_s)
-
-    def read_whole(self, body: bytes, reading: Reading, at_s: float) -> None:
-        """Take an answer that came in one piece."""
-        self.read_line(body, reading, at_s)

@@ -7,19 +7,20 @@ from typing import Any
 import msgspec
 
 from legato.bench.reading import MayFail, Message, Reading, Sampling, WrongAnswerError, decoded
-from legato.bench.results import MeasuredRequest
 from legato.bench.target import Target
 
 
-class _Delta(msgspec.Struct):
+class _Text(msgspec.Struct):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
 
 
 class _Choice(msgspec.Struct):
-    delta: _Delta | None = None
-    message: _Delta | None = None
+    delta: _Text | None = None
+    """In a chunk of a stream."""
+    message: _Text | None = None
+    """In a whole answer."""
     finish_reason: str | None = None
 
 
@@ -46,12 +47,9 @@ class OpenAi:
 
     path = "/v1/chat/completions"
 
-    def __init__(self) -> None:
-        self._decoder = msgspec.json.Decoder(_Event)
-
     def body(self, target: Target, messages: list[Message], wanted_tokens: int, sampling: Sampling) -> dict[str, Any]:
         """The request's body; temperature 0, so that answers are the same each time."""
-        body: dict[str, Any] = {
+        return {
             "model": target.model,
             "messages": messages,
             "max_tokens": wanted_tokens,
@@ -59,14 +57,8 @@ class OpenAi:
             "seed": sampling.seed,
             "stream": True,
             "stream_options": {"include_usage": True},
+            **({"ignore_eos": True} if sampling.ignore_eos else {}),
         }
-        if sampling.ignore_eos:
-            body["ignore_eos"] = True
-        return body
-
-    def is_stream(self, content_type: str) -> bool:
-        """Whether these are server-sent events."""
-        return content_type.startswith("text/event-stream")
 
     def read_line(self, line: bytes, reading: Reading, at_s: float) -> None:
         """Take one line; comments and other fields than `data` say nothing here.
@@ -79,34 +71,25 @@ class OpenAi:
         data = line[5:].strip()
         if data == b"[DONE]":
             reading.finish(at_s)
-            return
-        event = decoded(self._decoder, data, "OpenAI")
-        for choice in event.choices or ():
-            if choice.delta is not None:
-                reading.take(_text(choice.delta), at_s)
-            if choice.finish_reason is not None:
-                reading.finish(at_s)
-        _note_counts(event, reading.measured)
+        else:
+            _read(data, reading, at_s)
 
     def read_whole(self, body: bytes, reading: Reading, at_s: float) -> None:
         """Take an answer that came in one piece although a stream was asked for."""
-        event = decoded(self._decoder, body, "OpenAI")
-        if not event.choices:
+        if not _read(body, reading, at_s).choices:
             raise WrongAnswerError("The server's answer has no choices in it.")
         reading.measured.streamed = False
-        for choice in event.choices:
-            if choice.message is not None:
-                reading.take(_text(choice.message), at_s)
-        _note_counts(event, reading.measured)
         reading.finish(at_s)
 
 
-def _text(delta: _Delta) -> str:
-    """Thoughts count like the answer: a reader sees them come."""
-    return (delta.reasoning_content or delta.reasoning or "") + (delta.content or "")
-
-
-def _note_counts(event: _Event, measured: MeasuredRequest) -> None:
+def _read(data: bytes, reading: Reading, at_s: float) -> _Event:
+    event, measured = decoded(_Event, data, "OpenAI"), reading.measured
+    for choice in event.choices or ():
+        if (text := choice.delta or choice.message) is not None:
+            # Thoughts count like the answer: a reader sees them come.
+            reading.take((text.reasoning_content or text.reasoning or "") + (text.content or ""), at_s)
+        if choice.finish_reason is not None:
+            reading.finish(at_s)
     if event.usage is not None:
         measured.prompt_tokens = event.usage.prompt_tokens
         measured.answer_tokens = event.usage.completion_tokens
@@ -116,3 +99,4 @@ def _note_counts(event: _Event, measured: MeasuredRequest) -> None:
         measured.timings = event.timings
         if measured.cached_tokens is None and isinstance(event.timings.get("cache_n"), int):
             measured.cached_tokens = event.timings["cache_n"]
+    return event

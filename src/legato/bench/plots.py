@@ -9,7 +9,7 @@ from html import escape
 
 SERIES = 6
 """Colours that the page has for targets: the classes `s0` to `s5`."""
-_CHARACTER_PX = 6.6
+CHARACTER_PX = 6.6
 """About the width of a character of the page's small text."""
 _MOST_LINEAR = 30.0
 """Spread of values above which a plot needs a logarithmic axis."""
@@ -52,8 +52,8 @@ class Axis:
     log: bool = False
     text: Callable[[float], str] = str
     """How a tick is written."""
-    fixed: tuple[float, ...] = ()
-    """Ticks of a scale that counts things; empty to choose them."""
+    fixed: tuple[float, ...] | None = None
+    """Ticks of a scale that counts things; None to choose them."""
 
     def place(self, value: float) -> float:
         """Where a value lies, 0 … 1; what is outside of the scale goes to its edge."""
@@ -64,7 +64,7 @@ class Axis:
 
     def ticks(self, most: int) -> list[float]:
         """Round values on the scale, `most` or fewer."""
-        if self.fixed:
+        if self.fixed is not None:
             return list(self.fixed)
         choices = self._log_ticks() if self.log else self._linear_ticks()
         return next((ticks for ticks in choices if len(ticks) <= most), [self.low, self.high])
@@ -110,185 +110,74 @@ class Chart:
         """A curve that holds each value until the next one."""
         path = ""
         for x, y in points:
-            at, level = self._x(x), self._y(y)
+            at, level = self.at(x), self._level(y)
             path += f"H{at:.1f}V{level:.1f}" if path else f"M{at:.1f} {level:.1f}"
-        self.parts.append(f'<path class="curve s{series % SERIES}" d="{path}"/>')
+        self.path(f"curve s{series % SERIES}", path)
 
-    def dot(self, x: float, y: float, series: int, *, hollow: bool = False, title: str = "") -> None:
+    def dot(self, x: float, y: float, series: int, *, hollow: bool = False, title: str) -> None:
         """A point; the title shows when it is pointed at."""
         shape = f'class="dot {"hollow " if hollow else ""}s{series % SERIES}"'
-        inside = f"<title>{escape(title)}</title>" if title else ""
-        self.parts.append(f'<circle {shape} cx="{self._x(x):.1f}" cy="{self._y(y):.1f}" r="4">{inside}</circle>')
+        inside = f"<title>{escape(title)}</title>"
+        self.parts.append(f'<circle {shape} cx="{self.at(x):.1f}" cy="{self._level(y):.1f}" r="4">{inside}</circle>')
 
     def upright(self, x: float, label: str) -> None:
         """A dashed line over the whole height at a value of the horizontal axis, with its name at the top."""
-        at = self._x(x)
-        half = len(label) * _CHARACTER_PX / 2
-        self.parts.append(f'<path class="target" d="M{at:.1f} {self.size.top:.1f}V{self._bottom:.1f}"/>')
-        name_at = min(max(at, self.size.left + half), self.size.width - half)
-        self.parts.append(_text(name_at, self.size.top - 6, label, "tick", "middle"))
+        at = self.at(x)
+        half = len(label) * CHARACTER_PX / 2
+        self.path("target", f"M{at:.1f} {self.size.top:.1f}V{self._bottom:.1f}")
+        self.text(min(max(at, self.size.left + half), self.size.width - half), self.size.top - 6, label, "tick")
 
     def render(self, name: str) -> str:
         """The whole drawing, named for those who can't see it."""
-        height = self.size.height
-        return _svg(self.size.width, height, name, [*self._grid(), *self.parts])
+        drawn, self.parts = self.parts, []
+        self._grid()
+        size = self.size
+        return (
+            f'<svg class="{"narrow" if size.narrow else "wide"}" viewBox="0 0 {size.width:g} {size.height:g}" '
+            f'role="img" aria-label="{escape(name)}">' + "".join(self.parts + drawn) + "</svg>"
+        )
+
+    def at(self, value: float) -> float:
+        """Where a value of the horizontal axis is, px from the left."""
+        return self.size.left + self.x.place(value) * (self.size.width - self.size.left - self.size.right)
+
+    def path(self, kind: str, data: str) -> None:
+        """A line along SVG's path data."""
+        self.parts.append(f'<path class="{kind}" d="{data}"/>')
+
+    def rectangle(self, kind: str, x: float, y: float, width: float, height: float) -> None:
+        """A box, px from the top left."""
+        self.parts.append(f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>')
+
+    def text(self, x: float, y: float, text: str, kind: str, anchor: str = "middle") -> None:
+        """Words at a place, px from the top left; the anchor is the part of them that is there."""
+        self.parts.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>')
 
     @property
     def _bottom(self) -> float:
         return self.size.height - self.size.bottom
 
-    def _x(self, value: float) -> float:
-        return self.size.left + self.x.place(value) * (self.size.width - self.size.left - self.size.right)
-
-    def _y(self, value: float) -> float:
+    def _level(self, value: float) -> float:
         return self._bottom - self.y.place(value) * (self._bottom - self.size.top)
 
-    def _grid(self) -> list[str]:
-        size, right = self.size, self.size.width - self.size.right
-        parts = []
+    def _grid(self) -> None:
+        size, right, bottom = self.size, self.size.width - self.size.right, self._bottom
         for value in self.y.ticks(6):
-            at = self._y(value)
-            parts.append(f'<path class="grid" d="M{size.left:.1f} {at:.1f}H{right:.1f}"/>')
-            parts.append(_text(size.left - 7, at + 4, self.y.text(value), "tick", "end"))
-        parts += _x_ticks(self.x, self._x, size, self._bottom)
-        parts.append(f'<path class="axis" d="M{size.left:.1f} {self._bottom:.1f}H{right:.1f}"/>')
-        parts.append(_text(2, 13, self.y.label, "label", "start"))
-        parts.append(_text(right, size.height - 5, self.x.label, "label", "end"))
-        return parts
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """One request in a timeline. Times are seconds from the timeline's beginning."""
-
-    name: str
-    sent: float
-    reading: float | None
-    """When the server began to read; None if it doesn't say."""
-    events: list[float]
-    """Arrival of each event; reading lasts until the first."""
-    end: float
-    failed: bool = False
-    stall: tuple[float, float] | None = None
-    """Begin and end of a hole to point at."""
-    stall_label: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """The requests of one target."""
-
-    title: str
-    lanes: list[Lane]
-    band: tuple[float, float] | None = None
-    """A time to tint behind all lanes."""
-
-
-def timeline(size: Size, groups: Sequence[Lanes], x: Axis, name: str) -> str:
-    """All targets' lanes under one time axis: bars for waiting and reading, a tick for each event.
-
-    Of the size only the widths count, as the height follows from the lanes. The name is for those who can't see it.
-    """
-    left, right = (8.0 if size.narrow else 92.0), size.width - size.right
-
-    def place(value: float) -> float:
-        return left + x.place(value) * (right - left)
-
-    parts: list[str] = []
-    y = 4.0
-    for series, group in enumerate(groups):
-        y = _draw_group(parts, group, place, y, series, size)
-    grid = _x_ticks(x, place, size, y)
-    grid.append(f'<path class="axis" d="M{left:.1f} {y:.1f}H{right:.1f}"/>')
-    grid.append(_text(right, y + 39, x.label, "label", "end"))
-    return _svg(size.width, y + size.bottom, name, [*grid, *parts])
+            level = self._level(value)
+            self.path("grid", f"M{size.left:.1f} {level:.1f}H{right:.1f}")
+            self.text(size.left - 7, level + 4, self.y.text(value), "tick", "end")
+        for value in self.x.ticks(5 if size.narrow else 10):
+            at, label = self.at(value), self.x.text(value)
+            half = len(label) * CHARACTER_PX / 2
+            self.path("grid", f"M{at:.1f} {size.top:.1f}V{bottom + 4:.1f}")
+            self.text(min(max(at, half), size.width - half), bottom + 19, label, "tick")
+        self.path("axis", f"M{size.left:.1f} {bottom:.1f}H{right:.1f}")
+        if self.y.label:
+            self.text(2, 13, self.y.label, "label", "start")
+        self.text(right, size.height - 5, self.x.label, "label", "end")
 
 
 def clipped(text: str, width: float) -> str:
     """Text cut so that it fits about `width` px."""
-    most = max(2, int(width / _CHARACTER_PX))
+    most = max(2, int(width / CHARACTER_PX))
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
-
-
-_BAR = 20.0
-_ROOM_ABOVE = 18.0
-
-
-def _draw_group(
-    parts: list[str], group: Lanes, place: Callable[[float], float], y: float, series: int, size: Size
-) -> float:
-    """Draw from `y` on; returns where the next group begins."""
-    begin = y + 20
-    end = begin + len(group.lanes) * (_BAR + _ROOM_ABOVE)
-    if group.band:
-        from_x, to_x = map(place, group.band)
-        parts.append(
-            f'<rect class="band" x="{from_x:.1f}" y="{begin + 4:.1f}" '
-            f'width="{max(1.0, to_x - from_x):.1f}" height="{end - begin:.1f}"/>'
-        )
-    parts.append(
-        _text(0 if not size.narrow else 8, y + 16, clipped(group.title, (size.width - 20) * 0.85), "name", "start")
-    )
-    for number, lane in enumerate(group.lanes):
-        top = begin + _ROOM_ABOVE + number * (_BAR + _ROOM_ABOVE)
-        label_at = (8.0, top - 4) if size.narrow else (0.0, top + _BAR / 2 + 4)
-        parts.append(_text(*label_at, clipped(lane.name, 84), "tick", "start"))
-        _draw_lane(parts, lane, place, top, series)
-        if lane.stall:
-            # On a phone the lane's name stands where the label may want to be.
-            taken = label_at[0] + (len(lane.name) + 1) * _CHARACTER_PX if size.narrow else 0.0
-            parts.append(_stall_label(lane, place, top, taken))
-    return end + 14
-
-
-def _draw_lane(parts: list[str], lane: Lane, place: Callable[[float], float], top: float, series: int) -> None:
-    first = lane.events[0] if lane.events else lane.end
-    reading = lane.sent if lane.reading is None else min(max(lane.reading, lane.sent), first)
-    parts.append(_bar("waiting", place(lane.sent), place(reading), top))
-    parts.append(_bar("reading", place(reading), place(first), top))
-    if lane.events:
-        parts.append(_bar("writing", place(first), place(max(lane.end, lane.events[-1])), top))
-        if lane.stall:
-            parts.append(_bar("stall", place(lane.stall[0]), place(lane.stall[1]), top))
-        seen = dict.fromkeys(round(place(event) * 2) / 2 for event in lane.events)
-        path = "".join(f"M{x:g} {top:.1f}v{_BAR:g}" for x in seen)
-        parts.append(f'<path class="token s{series % SERIES}" d="{path}"/>')
-    if lane.failed:
-        x, middle = place(lane.end), top + _BAR / 2
-        parts.append(f'<path class="failed" d="M{x - 5:.1f} {middle - 5:.1f}l10 10m0 -10l-10 10"/>')
-
-
-def _stall_label(lane: Lane, place: Callable[[float], float], top: float, taken: float) -> str:
-    """The length of the hole: inside if there is room, else above, right of what is there already."""
-    begin, end = map(place, lane.stall or (0.0, 0.0))
-    text = len(lane.stall_label) * _CHARACTER_PX
-    if end - begin > text + 12:
-        return _text((begin + end) / 2, top + _BAR / 2 + 4, lane.stall_label, "stall-name", "middle")
-    return _text(max((begin + end) / 2, taken + text / 2), top - 4, lane.stall_label, "stall-name", "middle")
-
-
-def _bar(kind: str, begin: float, end: float, top: float) -> str:
-    if end - begin < 0.05:
-        return ""
-    return f'<rect class="{kind}" x="{begin:.1f}" y="{top:.1f}" width="{end - begin:.1f}" height="{_BAR:g}"/>'
-
-
-def _x_ticks(scale: Axis, place: Callable[[float], float], size: Size, bottom: float) -> list[str]:
-    parts = []
-    for value in scale.ticks(5 if size.narrow else 10):
-        at, text = place(value), scale.text(value)
-        half = len(text) * _CHARACTER_PX / 2
-        parts.append(f'<path class="grid" d="M{at:.1f} {size.top:.1f}V{bottom + 4:.1f}"/>')
-        parts.append(_text(min(max(at, half), size.width - half), bottom + 19, text, "tick", "middle"))
-    return parts
-
-
-def _text(x: float, y: float, text: str, kind: str, anchor: str) -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _svg(width: float, height: float, name: str, parts: Iterable[str]) -> str:
-    return (
-        f'<svg class="{"wide" if width > NARROW.width else "narrow"}" viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'aria-label="{escape(name)}">' + "".join(parts) + "</svg>"
-    )

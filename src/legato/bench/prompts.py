@@ -46,6 +46,7 @@ def calibrate(few_words: int, few_tokens: int, many_words: int, many_tokens: int
     return Calibration(per_word, max(0.0, few_tokens - few_words * per_word))
 
 
+@dataclass(frozen=True, slots=True)
 class Prompts:
     """Makes text by key: the same key gives the same text again, another key another text from its first word on.
 
@@ -53,18 +54,14 @@ class Prompts:
     an earlier run can't answer this one from its cache.
     """
 
-    def __init__(self, seed: int, stamp: str, calibration: Calibration | None = None) -> None:
-        self.seed = seed
-        self._stamp = stamp
-        self._calibration = calibration or Calibration()
-
-    def calibrated(self, calibration: Calibration) -> Prompts:
-        """The same text, in lengths for a target."""
-        return Prompts(self.seed, self._stamp, calibration)
+    seed: int
+    stamp: str
+    calibration: Calibration = Calibration()
+    """Of the target that the text is for."""
 
     def text(self, key: str, tokens: int) -> str:
         """Text that is about a prompt of that many tokens, chat template and all."""
-        words = (tokens - self._calibration.overhead_tokens) / self._calibration.tokens_per_word
+        words = (tokens - self.calibration.overhead_tokens) / self.calibration.tokens_per_word
         return self.words(key, max(1, round(words)))
 
     def words(self, key: str, count: int) -> str:
@@ -82,7 +79,7 @@ class Prompts:
         return f"{self._first_word(key)} {question}?"
 
     def _first_word(self, key: str) -> str:
-        digest = hashlib.sha256(f"{self._stamp}/{self.seed}/{key}".encode()).digest()
+        digest = hashlib.sha256(f"{self.stamp}/{self.seed}/{key}".encode()).digest()
         syllables = (
             _CONSONANTS[a % len(_CONSONANTS)] + _VOWELS[b % len(_VOWELS)]
             for a, b in zip(digest[:10:2], digest[1:10:2], strict=True)

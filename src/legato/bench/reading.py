@@ -18,10 +18,10 @@ class Sampling:
     """What is the same for all requests to a target."""
 
     seed: int
-    ignore_eos: bool
-    """Ask for answers of the full length, where the API can say so."""
     context_tokens: int
     """Longest prompt and answer together, where the API lets the client choose."""
+    ignore_eos: bool = True
+    """Ask for answers of the full length, where the API can say so."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Reading:
         """All that came."""
         return "".join(self.pieces)
 
-    def take(self, text: str | None, at_s: float) -> None:
+    def take(self, text: str, at_s: float) -> None:
         """Note that a piece came, seconds from sending, if there is any text in it."""
         if text:
             self.measured.event_s.append(at_s)
@@ -83,14 +83,14 @@ def sentence_of(error: Any) -> str:
     return str(message or error)
 
 
-def decoded(decoder: msgspec.json.Decoder[Event], data: bytes, api: str) -> Event:
+def decoded(kind: type[Event], data: bytes, api: str) -> Event:
     """One event of an API.
 
     Raises:
         WrongAnswerError: It is none, or reports an error.
     """
     try:
-        event = decoder.decode(data)
+        event = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WrongAnswerError(f"The server sent something that is not of {api}'s API: {error}.") from error
     if event.error:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from legato.bench.figures import figures, series
 from legato.bench.results import BenchRun, MeasuredRequest, TargetRun
-from legato.bench.statistics import RoleSummary, ServiceTarget, gaps_around_document, people, summaries
+from legato.bench.statistics import RoleSummary, ServiceTarget, by_role, gaps_around_document, people
 from legato.bench.table import duration, errors, figure, limit, printable, sections
 from legato.errors import LegatoError
 
@@ -32,7 +32,15 @@ def write_report(run: BenchRun, path: Path) -> None:
     Raises:
         LegatoError: The file can't be written.
     """
-    page = _template().render(
+    environment = Environment(
+        loader=PackageLoader("legato.bench"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["printable"] = printable
+    page = environment.get_template("report.html.jinja").render(
         run=run,
         question=SCENARIOS[run.scenario],
         started=datetime.fromtimestamp(run.started_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -46,18 +54,6 @@ def write_report(run: BenchRun, path: Path) -> None:
         path.write_text(page, encoding="utf-8", errors="replace")
     except OSError as error:
         raise LegatoError(f"The report can't be written to {path}: {error.strerror}.") from error
-
-
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("legato.bench"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["printable"] = printable
-    return environment.get_template("report.html.jinja")
 
 
 def _finding(run: BenchRun, target: TargetRun) -> str:
@@ -102,7 +98,7 @@ def _service(target: TargetRun, service: ServiceTarget) -> str:
 
 
 def _cache(target: TargetRun) -> str:
-    medians = ((role, one.ttft_s(50)) for role, one in summaries(target).items())
+    medians = ((role, RoleSummary(requests).ttft_s(50)) for role, requests in by_role(target.requests).items())
     parts = ", ".join(f"{role} {duration(ttft)}" for role, ttft in medians if ttft is not None)
     return f"Median TTFT: {parts}." if parts else ""
 

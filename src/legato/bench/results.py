@@ -10,6 +10,7 @@ import msgspec
 
 from legato.errors import LegatoError
 
+Api = Literal["openai", "ollama"]
 ScenarioName = Literal["solo", "interference", "crowd", "trace", "cache"]
 
 
@@ -81,7 +82,7 @@ class TargetRun(msgspec.Struct, kw_only=True):
     target: str
     """Its name in this run."""
     url: str
-    api: Literal["openai", "ollama"]
+    api: Api
     model: str
     requests: list[MeasuredRequest] = []
     notes: list[str] = []
@@ -105,8 +106,15 @@ class BenchRun(msgspec.Struct, kw_only=True):
     """Of this file."""
 
     def save(self, path: Path) -> None:
-        """Write as JSON."""
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        """Write as JSON.
+
+        Raises:
+            LegatoError: The file can't be written.
+        """
+        try:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        except OSError as error:
+            raise LegatoError(f"{path} can't be written: {error.strerror}.") from error
 
 
 def load(path: Path) -> BenchRun:

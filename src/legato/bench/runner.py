@@ -6,9 +6,8 @@ import asyncio
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-
-import httpx
 
 from legato.bench.client import Client, http_client
 from legato.bench.machine import describe
@@ -19,8 +18,9 @@ from legato.bench.reading import Sampling
 from legato.bench.results import BenchRun, TargetRun
 from legato.bench.scenarios import Scenario
 from legato.bench.scenarios.scenario import TargetSession
-from legato.bench.target import Target, chosen_for, connect, parse_all
+from legato.bench.target import Target, chosen_for, connect, parse
 from legato.bench.warm_up import WarmUpError, warm_up
+from legato.errors import LegatoError
 
 
 async def run_bench(
@@ -34,13 +34,8 @@ async def run_bench(
 ) -> BenchRun:
     """Measure all targets, each alone. Cancelled, it returns what was measured until then, as incomplete.
 
-    Args:
-        scenario: What to do to them.
-        targets: Servers that answered.
-        progress: Told how far it is.
-        seed: Of texts, think times and sampling.
-        timeout_s: Silence after which a request counts as hung.
-        options: More to keep with the run, for those who read it.
+    The seed is that of texts, think times and sampling; `timeout_s` the silence after which a request counts as hung;
+    `options` are more to keep with the run, for those who read it.
     """
     run = BenchRun(
         scenario=scenario.name,
@@ -49,10 +44,11 @@ async def run_bench(
         machine=describe(),
     )
     prompts = Prompts(seed, secrets.token_hex(4))
+    # Prompts are only about as long as they were to be.
+    sampling = Sampling(seed=seed, context_tokens=(scenario.context_tokens * 5 // 4 // 256 + 1) * 256)
     try:
         async with http_client() as http:
             for target in targets:
-                sampling = Sampling(seed=seed, ignore_eos=True, context_tokens=scenario.context_tokens)
                 client = Client(target, http, sampling, timeout_s)
                 await _measure(run, scenario, target, TargetSession(client, prompts, progress))
     except asyncio.CancelledError:
@@ -66,19 +62,17 @@ async def connect_all(texts: Sequence[str], models: Sequence[str] = (), api_keys
     """Find the servers that `--target`, `--model` and `--api-key` name.
 
     Raises:
-        LegatoError: One is misspelled, can't be reached, or its model is not clear.
+        LegatoError: One is misspelled, can't be reached, or its model is not clear; or two have the same name.
     """
-    addresses = parse_all(texts)
+    addresses = [parse(text) for text in texts]
     names = [address.name for address in addresses]
-    async with httpx.AsyncClient(trust_env=False) as http:
+    for name in names:
+        if names.count(name) > 1:
+            raise LegatoError(f"Two targets are called {name}; give each a name of its own.")
+    async with http_client() as http:
         return [
-            await connect(
-                address,
-                http,
-                model=chosen_for(address.name, models, names),
-                api_key=chosen_for(address.name, api_keys, names),
-            )
-            for address in addresses
+            await connect(one, http, chosen_for(one.name, models, names), chosen_for(one.name, api_keys, names))
+            for one in addresses
         ]
 
 
@@ -88,14 +82,12 @@ async def _measure(run: BenchRun, scenario: Scenario, target: Target, session: T
     run.runs.append(result)
     session.progress.begin(target.name, scenario.steps)
     try:
-        try:
-            calibration, session.notes = await warm_up(session.client, session.prompts)
-        except WarmUpError as error:
-            session.notes = [f"Nothing was measured, as the warm-up failed: {error}"]
-            return
-        session.prompts = session.prompts.calibrated(calibration)
+        calibration, session.notes = await warm_up(session.client, session.prompts)
+        session.prompts = replace(session.prompts, calibration=calibration)
         session.client.start()
         await scenario.run(session)
+    except WarmUpError as error:
+        session.notes = [f"Nothing was measured, as the warm-up failed: {error}"]
     finally:
         result.requests = [request for request in session.client.requests if request.role != "warm-up"]
         result.notes = [*session.notes, *notes_on(result.requests)]

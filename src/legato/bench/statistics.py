@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from legato.bench.results import MeasuredRequest, TargetRun
+from legato.bench.results import MeasuredRequest
 
 FEWEST_FOR_INTERVAL = 5
 """Values on each side below which a bootstrap interval says too little: even its widest one misses too often."""
 JOB = "job"
 """Role group of background jobs in `crowd`."""
 _DRAWS_AT_ONCE = 1_000_000
-
-K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +56,13 @@ class Interval:
     """A ratio of medians and its 95 % bootstrap interval."""
 
     ratio: float
-    low: float | None
-    """None, like `high`, for fewer than `FEWEST_FOR_INTERVAL` values on a side."""
-    high: float | None
+    bounds: tuple[float, float] | None
+    """None for fewer than `FEWEST_FOR_INTERVAL` values on a side."""
 
     @property
     def shows_difference(self) -> bool:
         """True if the interval lies wholly on one side of 1."""
-        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+        return self.bounds is not None and not self.bounds[0] <= 1 <= self.bounds[1]
 
 
 class RoleSummary:
@@ -129,12 +126,12 @@ def ratio_of_medians(first: Sequence[float], second: Sequence[float], *, seed: i
         raise ValueError("there is no ratio to a median of 0")
     ratio = median(second) / median(first)
     if min(len(first), len(second)) < FEWEST_FOR_INTERVAL:
-        return Interval(ratio, None, None)
+        return Interval(ratio, None)
     random = np.random.default_rng(seed)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = _medians(second, draws, random) / _medians(first, draws, random)
     low, high = np.nanpercentile(ratios, [2.5, 97.5], method="nearest")
-    return Interval(ratio, float(low), float(high))
+    return Interval(ratio, (float(low), float(high)))
 
 
 def prompt_rate(request: MeasuredRequest) -> float | None:
@@ -156,7 +153,7 @@ def total_s(request: MeasuredRequest) -> float | None:
 
 def end_s(request: MeasuredRequest) -> float:
     """The last that was seen of a request, from the beginning of the target's run."""
-    return request.sent_s + max([0.0, *request.event_s[-1:], *([request.ended_s] if request.ended_s else [])])
+    return request.sent_s + max(0.0, *request.event_s[-1:], request.ended_s or 0.0)
 
 
 def people(requests: Iterable[MeasuredRequest]) -> list[MeasuredRequest]:
@@ -172,12 +169,10 @@ def role_group(role: str) -> str:
 
 def by_role(requests: Iterable[MeasuredRequest]) -> dict[str, list[MeasuredRequest]]:
     """Requests by role group, in the order in which the roles first appear."""
-    return _grouped(requests, lambda request: role_group(request.role))
-
-
-def summaries(run: TargetRun) -> dict[str, RoleSummary]:
-    """A summary for each role group of one target."""
-    return {role: RoleSummary(requests) for role, requests in by_role(run.requests).items()}
+    groups: dict[str, list[MeasuredRequest]] = {}
+    for request in requests:
+        groups.setdefault(role_group(request.role), []).append(request)
+    return groups
 
 
 def span_s(requests: Sequence[MeasuredRequest]) -> float:
@@ -204,29 +199,21 @@ def gaps_around_document(requests: Iterable[MeasuredRequest]) -> dict[str, list[
     Any gap that overlaps the reading is one during it.
     """
     around: dict[str, list[float]] = {"before": [], "during": [], "after": []}
-    for in_round in by_round(requests).values():
+    for in_round in rounds(requests):
         reading = reading_of_document(in_round)
         if reading is None:
             continue
-        for chat in (request for request in in_round if role_group(request.role) == "chat"):
+        for chat in (request for request in in_round if request.role == "chat"):
             for begin, end in pairwise(chat.sent_s + offset for offset in chat.event_s):
                 when = "before" if end <= reading[0] else "after" if begin >= reading[1] else "during"
                 around[when].append(end - begin)
     return around
 
 
-def by_round(requests: Iterable[MeasuredRequest]) -> dict[int, list[MeasuredRequest]]:
-    """Requests by repetition, in the order in which they were sent."""
-    return _grouped(sorted(requests, key=lambda request: request.sent_s), lambda request: request.round)
-
-
-def _grouped(
-    requests: Iterable[MeasuredRequest], key: Callable[[MeasuredRequest], K]
-) -> dict[K, list[MeasuredRequest]]:
-    groups: dict[K, list[MeasuredRequest]] = {}
-    for request in requests:
-        groups.setdefault(key(request), []).append(request)
-    return groups
+def rounds(requests: Iterable[MeasuredRequest]) -> list[list[MeasuredRequest]]:
+    """The repetitions of a scenario, and in each its requests in the order in which they were sent."""
+    ordered = sorted(requests, key=lambda request: (request.round, request.sent_s))
+    return [list(one) for _, one in groupby(ordered, lambda request: request.round)]
 
 
 def _medians(values: Sequence[float], draws: int, random: np.random.Generator) -> np.ndarray[Any, Any]:

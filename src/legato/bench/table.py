@@ -21,22 +21,8 @@ MISSING = "\N{EN DASH}"
 """A cell with nothing to show."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One measure of every target."""
-
-    label: str
-    """With its unit."""
-    cells: list[str]
-    """One for each target, in the run's order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Lines about one thing: the prompt, the answer."""
-
-    title: str
-    lines: list[Line]
+Lines = dict[str, list[str]]
+"""Measures by label, with its unit: a cell for each target, in the run's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +30,15 @@ class Section:
     """All measures of one role, or of the whole scenario."""
 
     title: str
-    parts: list[Part]
+    parts: dict[str, Lines]
+    """Lines about one thing, by its name: the prompt, the answer."""
 
 
 def sections(run: BenchRun) -> list[Section]:
     """The tables of a run: what the scenario is about first, then one for each role."""
     roles = dict.fromkeys(role for target in run.runs for role in by_role(target.requests))
-    own = [_interference(run)] if run.scenario == "interference" else [_service(run)]
-    return [*(own if roles else []), *(_role(run, role) for role in roles)]
+    own = _interference if run.scenario == "interference" else _service
+    return [*([own(run)] if roles else []), *(_role(run, role) for role in roles)]
 
 
 def errors(run: TargetRun) -> list[str]:
@@ -122,10 +109,11 @@ def printable(text: str) -> str:
 def _interference(run: BenchRun) -> Section:
     service = ServiceTarget.of(run.options)
     around = [gaps_around_document(target.requests) for target in run.runs]
-    whens = ("before", "during", "after")
-    longest = [_times(when, [max(gaps[when], default=None) for gaps in around]) for when in whens]
-    within = [_numbers(when, [service.percent_within(gaps[when]) for gaps in around]) for when in whens]
-    parts = [Part("Longest gap", longest), Part(f"Gaps within {limit(service.gap_s)}, %", within)]
+    longest, within = Lines(), Lines()
+    for when in ("before", "during", "after"):
+        longest |= _times(when, [max(gaps[when], default=None) for gaps in around])
+        within |= _numbers(when, [service.percent_within(gaps[when]) for gaps in around])
+    parts = {"Longest gap": longest, f"Gaps within {limit(service.gap_s)}, %": within}
     return Section("The chat, while another client's document is read", parts)
 
 
@@ -133,13 +121,13 @@ def _service(run: BenchRun) -> Section:
     service = ServiceTarget.of(run.options)
     each = [people(target.requests) for target in run.runs]
     gaps = [[gap for request in requests for gap in request.gaps_s] for requests in each]
-    lines = [
-        Line("requests that met both", [f"{sum(map(service.met_by, one))} of {len(one)}" for one in each]),
-        _numbers("goodput, requests/s", map(service.goodput, each)),
-        _numbers("gaps within the target, %", map(service.percent_within, gaps)),
-    ]
+    lines = {
+        "requests that met both": [f"{sum(map(service.met_by, one))} of {len(one)}" for one in each],
+        **_numbers("goodput, requests/s", map(service.goodput, each)),
+        **_numbers("gaps within the target, %", map(service.percent_within, gaps)),
+    }
     title = f"Service: TTFT within {limit(service.ttft_s)} and every gap within {limit(service.gap_s)}"
-    return Section(title, [Part("", lines)])
+    return Section(title, {"": lines})
 
 
 class _Measure(NamedTuple):
@@ -177,44 +165,42 @@ _MEASURES = (
 def _role(run: BenchRun, role: str) -> Section:
     """Measures that no target has are left out, so that a table shows figures, not dashes."""
     each = [RoleSummary(by_role(target.requests).get(role, [])) for target in run.runs]
-    parts: dict[str, list[Line]] = {}
+    parts: dict[str, Lines] = {}
     for measure in _MEASURES:
         values = [measure.of(one) for one in each]
         if any(value is not None and value > measure.above for value in values):
             line = _times(measure.label, values) if measure.is_time else _numbers(measure.label, values)
-            parts.setdefault(measure.part, []).append(line)
-    return Section(role, [Part(*part) for part in parts.items()])
+            parts.setdefault(measure.part, {}).update(line)
+    return Section(role, parts)
 
 
-def _times(label: str, seconds: Sequence[float | None]) -> Line:
+def _times(label: str, seconds: Sequence[float | None]) -> Lines:
     """One unit for the whole line, so that its cells can be compared at a glance."""
     if max((value for value in seconds if value is not None), default=0) < 1:
-        return Line(f"{label}, ms", [figure(None if value is None else value * 1000) for value in seconds])
-    return Line(f"{label}, s", [figure(value) for value in seconds])
+        return {f"{label}, ms": [figure(None if value is None else value * 1000) for value in seconds]}
+    return {f"{label}, s": [figure(value) for value in seconds]}
 
 
-def _numbers(label: str, values: Iterable[float | None]) -> Line:
-    return Line(label, [f"{value:,}" if isinstance(value, int) else figure(value) for value in values])
+def _numbers(label: str, values: Iterable[float | None]) -> Lines:
+    return {label: [f"{value:,}" if isinstance(value, int) else figure(value) for value in values]}
 
 
 def _table(section: Section, run: BenchRun) -> Table:
     table = Table("", header_style="")
     for target in run.runs:
         table.add_column(Text(printable(target.target), style="bold"), justify="right", overflow="fold")
-    for part in section.parts:
+    for part, lines in section.parts.items():
         table.add_section()
-        if part.title:
-            table.add_row(Text(part.title, style="dim"))
-        for line in part.lines:
-            table.add_row(Text(f"  {line.label}" if part.title else line.label), *map(Text, line.cells))
+        if part:
+            table.add_row(Text(part, style="dim"))
+        for label, cells in lines.items():
+            table.add_row(Text(f"  {label}" if part else label), *map(Text, cells))
     return table
 
 
 def _comparison_cells(row: Row) -> list[Text]:
     interval = row.interval
-    bounds = MISSING
-    if interval.low is not None and interval.high is not None:
-        bounds = f"{interval.low:.2f} to {interval.high:.2f}"
+    bounds = "{:.2f} to {:.2f}".format(*interval.bounds) if interval.bounds else MISSING
     style = {"better": "green", "worse": "red"}.get(row.verdict, "dim")
     milli = row.measure.unit == "s" and max(row.before, row.after) < 1
     scale, unit = (1000, "ms") if milli else (1, row.measure.unit)

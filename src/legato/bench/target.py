@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
+from legato.bench.results import Api
 from legato.errors import LegatoError
-
-Api = Literal["openai", "ollama"]
 
 _SYNTAX = re.compile(r"(?:(?P<api>openai|ollama):)?(?P<name>[^=:/\s][^=:/]*)=(?P<url>\S+)")
 _SHOWN_MODELS = 8
@@ -72,20 +71,6 @@ def parse(text: str) -> TargetAddress:
     return TargetAddress(match["name"].strip(), url, api)
 
 
-def parse_all(texts: Sequence[str]) -> list[TargetAddress]:
-    """Read several, whose names differ.
-
-    Raises:
-        LegatoError: One is not understood, or two have the same name.
-    """
-    addresses = [parse(text) for text in texts]
-    names = [address.name for address in addresses]
-    for name in names:
-        if names.count(name) > 1:
-            raise LegatoError(f"Two targets are called {name}; give each a name of its own.")
-    return addresses
-
-
 def chosen_for(name: str, values: Sequence[str], names: Sequence[str]) -> str | None:
     """The value that is meant for one target: `NAME=VALUE` is for that target alone, a plain value for all others.
 
@@ -102,9 +87,7 @@ def chosen_for(name: str, values: Sequence[str], names: Sequence[str]) -> str | 
     return general
 
 
-async def connect(
-    address: TargetAddress, http: httpx.AsyncClient, *, model: str | None = None, api_key: str | None = None
-) -> Target:
+async def connect(address: TargetAddress, http: httpx.AsyncClient, model: str | None, api_key: str | None) -> Target:
     """Ask the server for its models, and find out its API if that is open.
 
     Raises:

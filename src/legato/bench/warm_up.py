@@ -19,26 +19,21 @@ class WarmUpError(Exception):
 
 
 async def warm_up(client: Client, prompts: Prompts) -> tuple[Calibration, list[str]]:
-    """Ask two short questions.
-
-    Returns:
-        How the target counts, and notes about what it does not do.
+    """Ask two short questions: how the target counts, and notes about what it does not do.
 
     Raises:
         WarmUpError: It answered with an error.
     """
     notes: list[str] = []
     few = await _ask(client, prompts, FEW_WORDS)
-    if few.error and client.sampling.ignore_eos and not few.event_s:
+    first_error = few.error
+    if few.error and not few.event_s:
         # Servers that check parameters may not know this one, and say so in many ways.
-        first_error = few.error
         client.sampling = replace(client.sampling, ignore_eos=False)
         few = await _ask(client, prompts, FEW_WORDS)
-        if few.error:
-            raise WarmUpError(first_error)
         notes.append("The server does not take ignore_eos: its model may end answers before their full length.")
     if few.error:
-        raise WarmUpError(few.error)
+        raise WarmUpError(first_error)
     many = await _ask(client, prompts, MANY_WORDS)
     if many.error:
         raise WarmUpError(many.error)

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
 import httpx
 
+from legato.cli.console import say
 from legato.errors import LegatoError
 from legato.settings import load_settings, secret
 
@@ -34,12 +35,10 @@ class ServerAddress:
 
 
 def server_address(url: str | None, api_key: str | None) -> ServerAddress:
-    """Where the server is: at the given URL, or else where the settings say; and the key that opens it.
+    """Where the server is: at the URL, with or without /v1, or else where the settings say; and the key that opens it.
 
-    Args:
-        url: As the person wrote it, with or without /v1.
-        api_key: As the person wrote it. Left out, it is the settings' first one, but only for their own server: a named
-            one is somebody else's and is not shown it.
+    Left out, the key is the settings' first one, but only for their own server: a named one is somebody else's and is
+    not shown it.
 
     Raises:
         LegatoError: The settings are wrong.
@@ -52,16 +51,10 @@ def server_address(url: str | None, api_key: str | None) -> ServerAddress:
 
 
 @contextmanager
-def running_or_started(
-    url: str | None, model: str | None, api_key: str | None, *, say: Callable[[str], None]
-) -> Iterator[ServerAddress]:
-    """A server that serves the model.
+def running_or_started(url: str | None, model: str | None, api_key: str | None) -> Iterator[ServerAddress]:
+    """A server that serves the model, or any if that is left out.
 
-    Args:
-        url: The server to use; if left out, the one of the settings, or a new one if none runs there.
-        model: The model it must serve; any, if left out.
-        api_key: What opens it; for the settings' own server theirs, if left out.
-        say: Told what is done while it takes long.
+    Without a URL it is the one of the settings, or a new one if none runs there.
 
     Raises:
         LegatoError: The named server can't be reached or serves another model, or a new one could not load the model.
@@ -78,7 +71,7 @@ def running_or_started(
         return
     if url is not None:
         raise LegatoError(f"The server at {base_url} serves {served}, not {model}.")
-    with _started(model or load_settings().model, say=say) as started_url:
+    with _started(model or load_settings().model) as started_url:
         yield ServerAddress(started_url, address.api_key)
 
 
@@ -92,7 +85,7 @@ def _health(base_url: str) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _started(model: str, *, say: Callable[[str], None]) -> Iterator[str]:
+def _started(model: str) -> Iterator[str]:
     say(f"Starting a server for {model} …")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

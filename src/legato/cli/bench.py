@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
+from legato.bench.progress import BenchProgress
+from legato.bench.results import BenchRun, load
 from legato.bench.scenarios import Cache, Crowd, Interference, Scenario, Solo, Trace
 from legato.bench.scenarios.trace import load_trace
 from legato.cli.console import out, print_error, say
 from legato.errors import LegatoError
-
-if TYPE_CHECKING:
-    from legato.bench.results import BenchRun
 
 DEFAULT_TARGET = "legato=http://127.0.0.1:8383"
 
@@ -27,69 +26,92 @@ bench_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-RunFile = Annotated[Path, typer.Argument(help="JSON file of a run.", show_default=False)]
+RunFile = Annotated[Path, typer.Argument(help="JSON file of a run.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """The options of every scenario."""
-
+def _bench(
+    scenario: Scenario,
+    *,
     target: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=URL",
             help="Server to measure; ollama:NAME=URL for Ollama's own API. Repeat it for several, which are measured "
             f"in turn. Default: {DEFAULT_TARGET}.",
-            show_default=False,
         ),
-    ] = None
+    ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[NAME=]MODEL",
             help="Model to ask, of all targets or of the one named. Default: the only one of the server.",
-            show_default=False,
         ),
-    ] = None
+    ] = None,
     api_key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[NAME=]KEY",
-            envvar="LEGATO_BENCH_KEY",
-            help="API key, of all targets or of the one named.",
-            show_default=False,
+            metavar="[NAME=]KEY", envvar="LEGATO_BENCH_KEY", help="API key, of all targets or of the one named."
         ),
-    ] = None
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of texts, think times and sampling.")] = 1
-    timeout: Annotated[float, typer.Option(min=0.1, help="Silence after which a request counts as hung, seconds.")] = (
-        120.0
-    )
-    ttft_target: Annotated[float, typer.Option(min=0, help="TTFT that a good answer has at most, seconds.")] = 5.0
-    gap_target: Annotated[float, typer.Option(min=0, help="Gap that a good answer has at most, seconds.")] = 0.2
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of texts, think times and sampling.")] = 1,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Silence after which a request counts as hung, seconds.")
+    ] = 120.0,
+    ttft_target: Annotated[float, typer.Option(min=0, help="TTFT that a good answer has at most, seconds.")] = 5.0,
+    gap_target: Annotated[float, typer.Option(min=0, help="Gap that a good answer has at most, seconds.")] = 0.2,
     json: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where to keep the raw times. Default: bench-SCENARIO-DATE-TIME.json here.", show_default=False
-        ),
-    ] = None
-    html: Annotated[Path | None, typer.Option(help="Where to write a report too.", show_default=False)] = None
+        Path | None, typer.Option(help="Where to keep the raw times. Default: bench-SCENARIO-DATE-TIME.json here.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Where to write a report too.")] = None,
+) -> None:
+    """Run, keep, print; the places for the results are tried first, as a run can take an hour."""
+    from legato.bench.report import write_report
+    from legato.bench.runner import connect_all, run_bench
+    from legato.bench.table import print_run
+
+    async def measured() -> BenchRun:
+        targets = await connect_all(target or [DEFAULT_TARGET], model or (), api_key or ())
+        with BenchProgress() as progress:
+            aims = {"ttft_target_s": ttft_target, "gap_target_s": gap_target}
+            return await run_bench(scenario, targets, progress, seed=seed, timeout_s=timeout, options=aims)
+
+    place = json or Path(f"bench-{scenario.name}-{time.strftime('%Y%m%d-%H%M%S')}.json")
+    for file in filter(None, (place, html)):
+        _check_writable(file)
+    run = asyncio.run(measured())
+    if not any(one.requests for one in run.runs):
+        if not run.complete:
+            raise KeyboardInterrupt
+        for one in run.runs:
+            for note in one.notes:
+                print_error(f"{one.target}: {note}")
+        raise typer.Exit(1)
+    try:
+        run.save(place)
+        if html is not None:
+            write_report(run, html)
+    finally:
+        print_run(run, out)
+    say(f"The raw times are in {place}." + (f" The report is in {html}." if html else ""))
+    if not run.complete:
+        raise typer.Exit(130)
 
 
 def _add_command(make: Callable[..., Scenario], name: str, own: Iterable[inspect.Parameter]) -> None:
     """Add the command that makes a scenario from its own options and runs it with those of every scenario."""
-    shared = inspect.signature(_Plan, eval_str=True).parameters
+    _, *shared = _parameters(_bench)
 
     def run(**values: Any) -> None:
-        plan = _Plan(**{option: values.pop(option) for option in shared})
+        options = {one.name: values.pop(one.name) for one in shared}
         lengths = {option: _lengths(option, text) for option, text in values.items() if isinstance(text, str)}
-        _bench(make(**values | lengths), plan)
+        _bench(make(**values | lengths), **options)
 
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *shared.values())]
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *shared)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     bench_app.command(name=name, help=(inspect.getdoc(make) or "").partition("\n\n")[0])(run)
 
 
-def _fields(make: Callable[..., Scenario]) -> Iterable[inspect.Parameter]:
+def _parameters(make: Callable[..., Any]) -> Iterable[inspect.Parameter]:
     return inspect.signature(make, eval_str=True).parameters.values()
 
 
@@ -122,9 +144,7 @@ def _lengths(name: str, text: str) -> tuple[int, ...]:
 
 
 def _make_trace(
-    file: Annotated[
-        Path, typer.Argument(help="CSV with TIMESTAMP, ContextTokens and GeneratedTokens.", show_default=False)
-    ],
+    file: Annotated[Path, typer.Argument(help="CSV with TIMESTAMP, ContextTokens and GeneratedTokens.")],
     rate: Annotated[float, typer.Option(help="2 sends twice as many requests a second, 0.5 half as many.")] = 1.0,
     length: Annotated[float, typer.Option(help="0.5 halves prompts and answers.")] = 1.0,
     limit: Annotated[
@@ -139,16 +159,15 @@ def _make_trace(
 
 
 for _scenario in (Solo, Interference, Crowd):
-    _add_command(_scenario, _scenario.name, map(_option, _fields(_scenario)))
-_add_command(_make_trace, Trace.name, _fields(_make_trace))
-_add_command(Cache, Cache.name, map(_option, _fields(Cache)))
+    _add_command(_scenario, _scenario.name, map(_option, _parameters(_scenario)))
+_add_command(_make_trace, Trace.name, _parameters(_make_trace))
+_add_command(Cache, Cache.name, map(_option, _parameters(Cache)))
 
 
 @bench_app.command()
 def compare(before: RunFile, after: RunFile) -> None:
     """Two runs of one scenario: what moved by more than chance."""
     from legato.bench.compare import compare as compare_runs
-    from legato.bench.results import load
     from legato.bench.table import print_comparison
 
     print_comparison(compare_runs(load(before), load(after)), out)
@@ -157,13 +176,10 @@ def compare(before: RunFile, after: RunFile) -> None:
 @bench_app.command()
 def report(
     run: RunFile,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Where to write it. Default: beside the run.", show_default=False)
-    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Where to write it. Default: beside the run.")] = None,
 ) -> None:
     """Print a run again and write its report."""
     from legato.bench.report import write_report
-    from legato.bench.results import load
     from legato.bench.table import print_run
 
     measured = load(run)
@@ -174,55 +190,6 @@ def report(
     say(f"The report is in {place}.")
 
 
-def _bench(scenario: Scenario, plan: _Plan) -> None:
-    """Run, keep, print; the places for the results are tried first, as a run can take an hour."""
-    import asyncio
-    import time
-
-    from legato.bench.table import print_run
-
-    place = plan.json or Path(f"bench-{scenario.name}-{time.strftime('%Y%m%d-%H%M%S')}.json")
-    for file in (place, plan.html):
-        if file is not None:
-            _check_writable(file)
-    run = asyncio.run(_measure(scenario, plan))
-    if not any(target.requests for target in run.runs):
-        if not run.complete:
-            raise KeyboardInterrupt
-        for target in run.runs:
-            for note in target.notes:
-                print_error(f"{target.target}: {note}")
-        raise typer.Exit(1)
-    try:
-        with _writing(place):
-            run.save(place)
-        if plan.html is not None:
-            from legato.bench.report import write_report
-
-            write_report(run, plan.html)
-    finally:
-        print_run(run, out)
-    say(f"The raw times are in {place}." + (f" The report is in {plan.html}." if plan.html else ""))
-    if not run.complete:
-        raise typer.Exit(130)
-
-
-async def _measure(scenario: Scenario, plan: _Plan) -> BenchRun:
-    from legato.bench.progress import BenchProgress
-    from legato.bench.runner import connect_all, run_bench
-
-    targets = await connect_all(plan.target or [DEFAULT_TARGET], plan.model or (), plan.api_key or ())
-    with BenchProgress() as progress:
-        return await run_bench(
-            scenario,
-            targets,
-            progress,
-            seed=plan.seed,
-            timeout_s=plan.timeout,
-            options={"ttft_target_s": plan.ttft_target, "gap_target_s": plan.gap_target},
-        )
-
-
 def _check_writable(file: Path) -> None:
     """Find out before the work whether its result can be kept.
 
@@ -230,16 +197,9 @@ def _check_writable(file: Path) -> None:
         LegatoError: It can't.
     """
     new = not file.exists()
-    with _writing(file), file.open("ab"):
-        pass
-    if new:
-        file.unlink()
-
-
-@contextmanager
-def _writing(file: Path) -> Iterator[None]:
-    """What the disk refuses becomes a sentence."""
     try:
-        yield
+        file.open("ab").close()
     except OSError as error:
         raise LegatoError(f"{file} can't be written: {error.strerror}.") from error
+    if new:
+        file.unlink()

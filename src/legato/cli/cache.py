@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from legato.cli.api_client import CacheContents, CacheTier, RememberedPrompt, readable_json
-from legato.cli.console import out
+from legato.cli.console import out, tell
 from legato.cli.plain_text import plain, plain_text
 from legato.cli.server_options import ApiKey, Json, Url, asked_server
 from legato.cli.tables import CLIENT_CELLS, Column, client_text, columns, print_view, table_of
@@ -60,10 +60,8 @@ def cache_command(context: typer.Context, as_json: Json = False, url: Url = None
     if cache.entries:
         print_view(cache_table(cache, width=columns()))
     else:
-        out.print("Nothing is remembered that requests with this key may begin with.", soft_wrap=True)
-    out.print()
-    for line in totals(cache):
-        out.print(line, markup=False, soft_wrap=True)
+        tell("Nothing is remembered that requests with this key may begin with.")
+    tell("\n".join(["", *totals(cache)]))
 
 
 @cache_app.command(name="clear")
@@ -85,7 +83,7 @@ def clear_command(
         return
     line = f"Forgotten: {count(freed.entries, 'prompt')}, {count(freed.tokens, 'token')}"
     line += f"; {readable_bytes(freed.bytes)} are free again." if freed.bytes else "."
-    out.print(line, markup=False, soft_wrap=True)
+    tell(line)
 
 
 @cache_app.command(name="pin")
@@ -104,7 +102,7 @@ def _pin(entry: str, url: str | None, api_key: str | None, *, pinned: bool) -> N
     with asked_server(url, api_key) as server:
         changed = server.pin(entry, pinned=pinned)
     words = "is pinned: it stays, whatever room others need" if changed.pinned else "is not pinned any more"
-    out.print(f"{plain(changed.id)} {words}.", markup=False, soft_wrap=True)
+    tell(f"{plain(changed.id)} {words}.")
 
 
 def _refuse_options(context: typer.Context) -> None:
@@ -119,27 +117,25 @@ def _refuse_options(context: typer.Context) -> None:
 
 def cache_table(cache: CacheContents, *, width: int) -> Table:
     """What is remembered, a row each; the narrower the terminal, the less is shown."""
-    whose: Column[RememberedPrompt] = Column(
-        "WHOSE", lambda entry: _whose(entry, cache), WHOSE_FROM, right=False, max_width=CLIENT_CELLS
-    )
-    return table_of((*COLUMNS, whose), cache.entries, width)
 
+    def whose(entry: RememberedPrompt) -> Text:
+        shared = cache.scope != "key" and not entry.scope
+        return Text("everybody") if shared else client_text(entry.scope or None)
 
-def _whose(entry: RememberedPrompt, cache: CacheContents) -> Text:
-    if entry.scope or cache.scope == "key":
-        return client_text(entry.scope or None)
-    return Text("everybody")
+    last = Column("WHOSE", whose, WHOSE_FROM, right=False, max_width=CLIENT_CELLS)
+    return table_of((*COLUMNS, last), cache.entries, width)
 
 
 def totals(cache: CacheContents) -> list[str]:
     """How much is remembered in each place, a sentence each."""
     tiers = cache.tiers
-    # Where each key has its own, the table may show fewer than these.
-    lines = ["Of all keys together:"] if cache.scope == "key" else []
-    lines.append(f"In cells that no request holds: {_content(tiers.live)}.")
-    lines.append(f"In memory: {_within_budget(tiers.memory)}.")
-    lines.append(f"On disk: {_within_budget(tiers.disk)}.")
-    return lines
+    return [
+        # Where each key has its own, the table may show fewer than these.
+        *(["Of all keys together:"] if cache.scope == "key" else []),
+        f"In cells that no request holds: {_content(tiers.live)}.",
+        f"In memory: {_within_budget(tiers.memory)}.",
+        f"On disk: {_within_budget(tiers.disk)}.",
+    ]
 
 
 def _content(tier: CacheTier) -> str:

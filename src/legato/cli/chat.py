@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Annotated, Any
 
 import httpx
@@ -15,6 +13,7 @@ import typer
 from legato.cli.api_client import refusal
 from legato.cli.background_server import running_or_started
 from legato.cli.console import err, out, print_error, say
+from legato.cli.plain_text import replace_what_is_no_text
 from legato.errors import LegatoError
 
 HELP = "Type a message. /new starts over, /quit or Ctrl-D ends, Ctrl-C stops an answer."
@@ -36,11 +35,12 @@ def command(
 
     Under each answer stands where its time went: waiting, reading the prompt, writing.
     """
-    with ExitStack() as stack:
-        server = stack.enter_context(running_or_started(url, model, api_key, say=say))
-        client = stack.enter_context(httpx.Client(base_url=server.base_url, headers=server.headers, timeout=None))
-        options = {"temperature": temperature, "max_tokens": max_tokens}
-        given = {name: value for name, value in options.items() if value is not None}
+    options = {"temperature": temperature, "max_tokens": max_tokens}
+    given = {name: value for name, value in options.items() if value is not None}
+    with (
+        running_or_started(url, model, api_key) as server,
+        httpx.Client(base_url=server.base_url, headers=server.headers, timeout=None) as client,
+    ):
         _converse(client, system and _readable(system), given)
 
 
@@ -69,7 +69,7 @@ def _converse(client: httpx.Client, system: str | None, options: dict[str, Any])
 
 def _typed() -> Iterator[str]:
     """What the person types, line by line, until Ctrl-D or Ctrl-C."""
-    _replace_what_is_no_text()
+    replace_what_is_no_text()
     interactive = sys.stdin.isatty()
     if interactive:
         import readline  # noqa: F401 - line editing and history come with the import
@@ -80,13 +80,6 @@ def _typed() -> Iterator[str]:
             return
         if text:
             yield text
-
-
-def _replace_what_is_no_text() -> None:
-    """Bytes that are no text become U+FFFD as they come in, and what the terminal can't show "?" as it goes out."""
-    for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
 
 
 def _readable(argument: str) -> str:

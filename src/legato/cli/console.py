@@ -10,6 +10,11 @@ err = Console(stderr=True, highlight=False)
 """Progress and errors go to standard error."""
 
 
+def tell(lines: str) -> None:
+    """Print a result: lines as they are, however narrow the terminal."""
+    out.print(lines, markup=False, soft_wrap=True)
+
+
 def print_error(sentence: str) -> None:
     """Print what went wrong."""
     err.print("[bold red]Error:[/] ", end="")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from legato.cli.console import out, say
+from legato.cli.console import out, say, tell
 from legato.models import LocalModel, check_gguf, default_store
 from legato.models.choice import file_stem
 from legato.models.disk import readable_bytes
@@ -36,10 +36,8 @@ def command(
         return
     name = converted_name(source, kind, type_name)
     if (there := store.find_converted(name)) is not None:
-        out.print(
-            f"{name} is there already ({readable_bytes(there.size_bytes)}, {there.path}); legato rm {name} removes it.",
-            markup=False,
-            soft_wrap=True,
+        tell(
+            f"{name} is there already ({readable_bytes(there.size_bytes)}, {there.path}); legato rm {name} removes it."
         )
         return
     say(f"Converting {source.name} from {kind or 'its weights'} to {type_name} …")
@@ -50,11 +48,9 @@ def command(
         converted_bytes(source.size_bytes, kind, type_name),
         progress=say,
     )
-    out.print(
+    tell(
         f"{name} is at {made.path}: {readable_bytes(made.size_bytes)}, where {source.name} has "
-        f"{readable_bytes(source.size_bytes)}. Serve it: legato serve {name}",
-        markup=False,
-        soft_wrap=True,
+        f"{readable_bytes(source.size_bytes)}. Serve it: legato serve {name}"
     )
 
 

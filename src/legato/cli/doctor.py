@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from legato.cli.console import out
+from legato.cli.console import out, tell
 
 
 def command(
@@ -27,4 +27,4 @@ def command(
     if not findings:
         out.print("\nNothing to mend.")
     for number, finding in enumerate(findings, 1):
-        out.print(f"\n{number}. {finding.what}\n   {finding.remedy}", markup=False, soft_wrap=True)
+        tell(f"\n{number}. {finding.what}\n   {finding.remedy}")

@@ -13,11 +13,11 @@ from rich.text import Text
 from legato.cli.api_client import ApiClient, Explained, readable_json
 from legato.cli.plain_text import plain, plain_text
 from legato.cli.server_options import ApiKey, Json, Url, asked_server
-from legato.cli.tables import local_time, print_view
+from legato.cli.tables import PHASE_NAMES, local_time, print_view
 from legato.core.causes import CAUSES
 from legato.core.timings import ChunkRead, Stall
 from legato.errors import LegatoError
-from legato.telemetry.breakdown import PHASES, RequestPhase, breakdown
+from legato.telemetry.breakdown import PHASES, breakdown
 from legato.telemetry.record import RequestRecord
 from legato.telemetry.sentences import CAUSE_WORDS, stall_words
 from legato.telemetry.wording import count, duration, listed
@@ -26,13 +26,6 @@ BAR_CELLS = 30
 LISTED_STALLS = 8
 SEARCHED = 100
 """Ended requests among which the beginning of an id is looked for."""
-PHASE_NAMES: dict[RequestPhase, str] = {
-    "load": "loading",
-    "queue": "waiting",
-    "prefill": "reading",
-    "decode": "writing",
-    "delivery": "delivery",
-}
 
 
 def explain_command(
@@ -89,8 +82,10 @@ def explanation(explained: Explained) -> RenderableType:
     if record.timings.prefill_parts is not None or record.timings.decode_parts is not None:
         blocks += [Text(), cause_table(record)]
     if record.stalls:
-        listed_stalls = sorted(record.stalls, key=lambda stall: -stall.gap_ms)[:LISTED_STALLS]
-        blocks += [Text(), _stalls_title(record, len(listed_stalls)), *map(stall_line, listed_stalls)]
+        longest = sorted(record.stalls, key=lambda stall: -stall.gap_ms)[:LISTED_STALLS]
+        more = record.timings.stalls - len(longest)
+        title = f"Longest gaps ({more:,} shorter ones are not listed):" if more > 0 else "Gaps longer than the target:"
+        blocks += [Text(), Text(title), *map(stall_line, longest)]
     if record.chunks:
         blocks += [Text(), Text(chunks_summary(record.chunks))]
     return Group(*blocks)
@@ -106,8 +101,8 @@ def phase_bars(record: RequestRecord) -> Table:
     """A bar for each phase; together they are as long as one whole bar."""
     times = breakdown(record)
     table = Table(box=None, pad_edge=False, show_header=False)
-    for right in (False, True, True, False):
-        table.add_column(justify="right" if right else "left", no_wrap=True)
+    for side in ("left", "right", "right", "left"):
+        table.add_column(justify=side, no_wrap=True)
     before = 0.0
     for phase in PHASES:
         ms = times.phases_ms[phase]
@@ -145,11 +140,6 @@ def cause_table(record: RequestRecord) -> Table:
 def _signed(ms: float) -> str:
     """Delivery is below zero where an earlier delay was made good."""
     return f"-{duration(-ms)}" if ms <= -0.05 else duration(ms)
-
-
-def _stalls_title(record: RequestRecord, shown: int) -> Text:
-    more = record.timings.stalls - shown
-    return Text(f"Longest gaps ({more:,} shorter ones are not listed):" if more > 0 else "Gaps longer than the target:")
 
 
 def stall_line(stall: Stall) -> Text:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from legato.cli.console import out, say
+from legato.cli.console import out, say, tell
 from legato.models import default_store
 from legato.models.catalogue import DEFAULT_MODEL
 from legato.models.disk import readable_bytes
@@ -23,7 +23,7 @@ def pull(
 ) -> None:
     """Download a model into the store. A download that was cut off goes on where it stopped."""
     local = default_store().pull(model, force=force, progress=say)
-    out.print(f"{local.name} is at {local.path} ({readable_bytes(local.size_bytes)}).", markup=False, soft_wrap=True)
+    tell(f"{local.name} is at {local.path} ({readable_bytes(local.size_bytes)}).")
 
 
 def list_models() -> None:

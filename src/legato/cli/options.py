@@ -25,37 +25,22 @@ def with_settings_options(command: Callable[[dict[str, Any]], None]) -> Callable
 
 
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
-    kind = _kind(field)
+    parts = get_args(field.annotation)
+    is_open = type(None) in parts
+    kind: Any = parts[0] if is_open else field.annotation
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
     text = field.description or ""
     if field.default not in (None, (), False):
         text += f" Default: {field.default}."
     if name == "model":
-        shown: Any = typer.Argument(help=text, metavar="MODEL", show_default=False)
+        shown: Any = typer.Argument(help=text, metavar="MODEL")
     else:
-        choices = get_args(kind) if get_origin(kind) is Literal else ()
-        shown = typer.Option(_spelled(name, field), help=text, show_default=False, metavar="|".join(choices) or None)
+        flag = flag_name(name)
+        if is_open and kind is bool:
+            # A switch that may be left open can be turned off, too.
+            flag += f"/--no-{flag.removeprefix('--')}"
+        shown = typer.Option(flag, help=text, metavar="|".join(choices) or None)
     # The settings check choices and numbers, for all their sources in the same words.
-    optional: Any = _simple(kind) | None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[optional, shown])
-
-
-def _spelled(name: str, field: FieldInfo) -> str:
-    """The option; a switch that may be left open can be turned off, too."""
-    flag = flag_name(name)
-    is_open_switch = _is_optional(field) and _kind(field) is bool
-    return f"{flag}/--no-{flag.removeprefix('--')}" if is_open_switch else flag
-
-
-def _kind(field: FieldInfo) -> Any:
-    """The field's type without the None that leaves it open."""
-    return next((kind for kind in get_args(field.annotation) if _is_optional(field)), field.annotation)
-
-
-def _is_optional(field: FieldInfo) -> bool:
-    return type(None) in get_args(field.annotation)
-
-
-def _simple(kind: Any) -> Any:
-    if get_origin(kind) is tuple:
-        return list[str]
-    return str if get_origin(kind) is Literal else kind
+    simple: Any = list[str] if get_origin(kind) is tuple else str if choices else kind
+    annotation = Annotated[simple | None, shown]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

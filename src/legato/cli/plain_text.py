@@ -14,7 +14,7 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 def plain(text: str) -> str:
     r"""The text with whatever would steer the terminal spelt out, such as `\x1b`."""
-    return "".join(_spelt_out(char) if unicodedata.category(char) in _UNSEEN else char for char in text)
+    return "".join(repr(char)[1:-1] if unicodedata.category(char) in _UNSEEN else char for char in text)
 
 
 def plain_text(text: str, style: str = "") -> Text:
@@ -22,11 +22,8 @@ def plain_text(text: str, style: str = "") -> Text:
     return Text(plain(text), style=style)
 
 
-def replace_what_the_terminal_lacks() -> None:
-    """Print "?" for characters that the terminal's encoding lacks."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
-
-
-def _spelt_out(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
+def replace_what_is_no_text() -> None:
+    """Bytes that are no text become U+FFFD as they come in, and what the terminal can't show "?" as it goes out."""
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from legato.cli.console import out, print_error, say
+from legato.cli.console import out, print_error, say, tell
 from legato.cli.options import with_settings_options
 from legato.settings import load_settings
 
@@ -46,9 +46,7 @@ def command(flags: dict[str, Any]) -> None:
     def on_settled(state: EngineStatus) -> None:
         match state:
             case Ready():
-                out.print(
-                    ready_lines(service.name, url, state, settings.gap_target_ms, used), markup=False, soft_wrap=True
-                )
+                tell(ready_lines(service.name, url, state, settings.gap_target_ms, used))
             case Failed(reason=reason):
                 print_error(f"{reason} The server stays up to say so; Ctrl-C ends it.")
             case _:

@@ -11,7 +11,7 @@ import typer
 
 from legato.cli.api_client import ApiClient
 from legato.cli.background_server import server_address
-from legato.cli.plain_text import plain, replace_what_the_terminal_lacks
+from legato.cli.plain_text import plain, replace_what_is_no_text
 from legato.errors import LegatoError
 
 Url = Annotated[str | None, typer.Option(help="Server to ask, such as http://127.0.0.1:8383.")]
@@ -26,7 +26,7 @@ def asked_server(url: str | None, api_key: str | None, *, timeout_s: float = 10.
     Raises:
         LegatoError: The address is none, or the settings are wrong.
     """
-    replace_what_the_terminal_lacks()
+    replace_what_is_no_text()
     address = server_address(url, api_key)
     try:
         http = httpx.Client(base_url=address.base_url, headers=address.headers, timeout=timeout_s)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from legato.cli.console import out
 from legato.cli.plain_text import plain_text
+from legato.telemetry.breakdown import RequestPhase
 from legato.telemetry.wording import duration, rate
 
 PIPE_COLUMNS = 200
@@ -23,6 +24,15 @@ SHORT_ID = 17
 """How much of an id a narrow table shows: enough to tell requests apart, and `legato explain` takes a beginning."""
 WHOLE_ID_FROM = 150
 """Columns of the terminal from which on ids are shown whole."""
+
+PHASE_NAMES: dict[RequestPhase, str] = {
+    "load": "loading",
+    "queue": "waiting",
+    "prefill": "reading",
+    "decode": "writing",
+    "delivery": "delivery",
+}
+"""Where the time of a request goes, as people say it."""
 
 Row = TypeVar("Row")
 

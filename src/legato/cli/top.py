@@ -8,7 +8,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -21,6 +21,7 @@ from legato.cli.plain_text import plain_text
 from legato.cli.server_options import ApiKey, Url, asked_server
 from legato.cli.tables import (
     CLIENT_CELLS,
+    PHASE_NAMES,
     Column,
     client_text,
     columns,
@@ -31,6 +32,7 @@ from legato.cli.tables import (
     table_of,
 )
 from legato.errors import LegatoError
+from legato.telemetry.breakdown import PHASES
 from legato.telemetry.record import LiveRequest
 from legato.telemetry.wording import duration
 
@@ -39,9 +41,6 @@ TIMEOUT_S = 2.0
 PROGRESS_CELLS = 16
 ROOMY_FROM = 112
 """Columns of the terminal from which on every figure is shown."""
-LANES = ("decode", "prefill", "queue", "load")
-"""Phases from the most advanced to the least: who writes is on top."""
-LANE_NAMES = {"decode": "writing", "prefill": "reading", "queue": "waiting", "load": "loading"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,24 @@ def top_command(url: Url = None, api_key: ApiKey = None) -> None:
     Where the output is no terminal, one picture is printed.
     """
     with asked_server(url, api_key, timeout_s=TIMEOUT_S) as server:
-        first = snapshot(server)
+        seen = snapshot(server)
         if not out.is_terminal:
-            print_view(picture(first, server.base_url, columns()))
+            print_view(picture(seen, server.base_url, columns()))
             return
-        with _key_reader() as ended, Live(console=out, screen=True, auto_refresh=False) as live:
-            _show(server, first, lambda shown: live.update(shown, refresh=True), ended)
+        with (
+            contextlib.suppress(KeyboardInterrupt),
+            _key_reader() as ended,
+            Live(console=out, screen=True, auto_refresh=False) as live,
+        ):
+            while True:
+                shown = picture(seen, server.base_url, columns())
+                live.update(Group(shown, Text("\nq ends", style="dim")), refresh=True)
+                if ended():
+                    return
+                try:
+                    seen = snapshot(server)
+                except LegatoError as error:
+                    seen = replace(seen, lost=str(error))
 
 
 def snapshot(server: ApiClient) -> Snapshot:
@@ -75,26 +86,6 @@ def snapshot(server: ApiClient) -> Snapshot:
         LegatoError: It can't be reached or refuses.
     """
     return Snapshot(server.status().decoded(), server.listing(limit=1).decoded().running)
-
-
-def later_snapshot(server: ApiClient, before: Snapshot) -> Snapshot:
-    """Ask the server again; if it has gone away, what was known before stands, with the reason."""
-    try:
-        return snapshot(server)
-    except LegatoError as error:
-        return Snapshot(before.status, before.running, lost=str(error))
-
-
-def _show(
-    server: ApiClient, first: Snapshot, show: Callable[[RenderableType], None], ended: Callable[[], bool]
-) -> None:
-    seen = first
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            show(Group(picture(seen, server.base_url, columns()), Text("\nq ends", style="dim")))
-            if ended():
-                return
-            seen = later_snapshot(server, seen)
 
 
 @contextlib.contextmanager
@@ -132,17 +123,14 @@ def _quit_typed(descriptor: int) -> bool:
 
 def picture(seen: Snapshot, base_url: str, width: int) -> RenderableType:
     """The whole view: the server, how busy it is, and a line for each running request."""
-    blocks: list[RenderableType] = [server_line(seen.status, base_url)]
+    status = seen.status
+    title = f"{status.model or 'no model'} · {status.state} · {base_url}"
+    blocks: list[RenderableType] = [plain_text(title, style="bold")]
     if seen.lost:
         blocks.append(plain_text(f"{seen.lost} Trying again; below is what was known last.", style="bold red"))
-    blocks += [Text(load_line(seen.status)), Text(rates_line(seen.status)), Text()]
+    blocks += [Text(load_line(status)), Text(rates_line(status)), Text()]
     blocks.append(lanes_table(seen.running, width) if seen.running else Text("No request is running."))
     return Group(*blocks)
-
-
-def server_line(status: Status, base_url: str) -> Text:
-    """Which model, in which state, where."""
-    return plain_text(f"{status.model or 'no model'} · {status.state} · {base_url}", style="bold")
 
 
 def load_line(status: Status) -> str:
@@ -169,28 +157,27 @@ def rates_line(status: Status) -> str:
 
 def lanes_table(running: list[LiveRequest], width: int) -> Table:
     """A line for each running request, who writes on top, the longest there first; less of it on a narrow terminal."""
-    roomy = width >= ROOMY_FROM
+
+    def short_progress(live: LiveRequest) -> str:
+        return progress(live, cells=PROGRESS_CELLS // 2)
+
     shown: list[Column[LiveRequest]] = [
         Column("ID", lambda live: id_text(live.id, width), right=False),
         Column("CLIENT", lambda live: client_text(live.client), ROOMY_FROM, right=False, max_width=CLIENT_CELLS),
-        Column("PHASE", lambda live: LANE_NAMES[live.phase], right=False),
-        Column("PROGRESS", progress_and_tier if roomy else _short_progress, right=False),
+        Column("PHASE", lambda live: PHASE_NAMES[live.phase], right=False),
+        Column("PROGRESS", progress_and_tier if width >= ROOMY_FROM else short_progress, right=False),
         Column("ANSWER", lambda live: f"{live.answer_tokens:,}", ROOMY_FROM),
         Column("RATE", _speed),
         Column("GAP", lambda live: optional_duration(live.gap_ms), ROOMY_FROM),
         Column("WORST", lambda live: optional_duration(live.gap_max_ms)),
         Column("SINCE", lambda live: duration(live.since_ms)),
     ]
-    lanes = sorted(running, key=lambda live: (LANES.index(live.phase), -live.since_ms))
+    lanes = sorted(running, key=lambda live: (PHASES.index(live.phase), live.since_ms), reverse=True)
     return table_of(shown, lanes, width)
 
 
 def _speed(live: LiveRequest) -> str:
     return "-" if live.decode_tokens_per_second is None else f"{live.decode_tokens_per_second:.0f}/s"
-
-
-def _short_progress(live: LiveRequest) -> str:
-    return progress(live, cells=PROGRESS_CELLS // 2)
 
 
 def progress(live: LiveRequest, *, cells: int = PROGRESS_CELLS) -> str:

@@ -11,17 +11,15 @@ import psutil
 import typer
 from rich.table import Table
 
-from legato.cli.console import err, out, say
+from legato.cli.console import err, out, say, tell
 from legato.errors import LegatoError
 from legato.models import LocalModel, check_gguf, default_store
 from legato.settings import load_settings
+from legato.tuning.advice import ConvertedModel, advised_weights, sentence
 
 if TYPE_CHECKING:
-    from legato.tuning.advice import ConvertedModel
-    from legato.tuning.choice import Choice, Forecast
+    from legato.tuning.choice import Choice
     from legato.tuning.session import Findings, Trial
-
-Report = Callable[[str, float], None]
 
 SMALLEST_BATCH = 512
 """Fewest tokens of a library call that are chosen, for it may decode many sequences at once."""
@@ -47,7 +45,6 @@ def command(
             min=1,
             max=60_000,
             metavar="MS",
-            show_default=False,
         ),
     ] = None,
     time_limit: Annotated[
@@ -86,13 +83,13 @@ def command(
         raise LegatoError(f"Nothing could be measured of {local.name}: {reasons[0]}.")
     choice = choose([trial.measured() for trial in findings.done], target_s)
     out.print(_table(findings, choice), soft_wrap=True)
-    out.print(MEANING, markup=False, soft_wrap=True)
-    _print_words(findings, choice, wanted)
+    tell(MEANING)
+    tell("\n".join(_words(findings, choice, wanted)))
     _save(local, findings, choice, target_s)
 
 
 @contextmanager
-def _progress() -> Iterator[Report]:
+def _progress() -> Iterator[Callable[[str, float], None]]:
     """A bar of the time that may be taken; a line for each step where there is no terminal."""
     if not err.is_terminal:
         yield lambda name, _share: say(f"Measuring {name} …")
@@ -114,19 +111,21 @@ def _table(findings: Findings, choice: Choice) -> Table:
     forecasts = iter(enumerate(choice.forecasts))
     for trial in findings.trials:
         if trial.measurement is None:
-            table.add_row("", trial.name, "-", "-", "-", "-", "-", f"refused: {trial.refusal}")
+            table.add_row("", trial.name, *["-"] * 5, f"refused: {trial.refusal}")
             continue
         index, seen = next(forecasts)
-        mark = "*" if index == choice.index else ""
-        table.add_row(mark, trial.name, *_figures(trial, seen), note(trial))
+        ratio = trial.measurement.joined_ratio
+        table.add_row(
+            "*" if index == choice.index else "",
+            trial.name,
+            "gap too long" if seen.beside_chat_s is None else f"{seen.beside_chat_s:.1f} s",
+            f"{seen.alone_s:.1f} s",
+            str(seen.best_size),
+            f"{seen.decode_s * 1e3:.1f} ms",
+            "-" if ratio is None else f"{ratio:.2f}x",
+            note(trial),
+        )
     return table
-
-
-def _figures(trial: Trial, seen: Forecast) -> tuple[str, ...]:
-    ratio = trial.measurement.joined_ratio if trial.measurement else None
-    beside = "gap too long" if seen.beside_chat_s is None else f"{seen.beside_chat_s:.1f} s"
-    joined = "-" if ratio is None else f"{ratio:.2f}x"
-    return beside, f"{seen.alone_s:.1f} s", str(seen.best_size), f"{seen.decode_s * 1e3:.1f} ms", joined
 
 
 def note(trial: Trial) -> str:
@@ -145,28 +144,23 @@ def note(trial: Trial) -> str:
     return "; ".join(notes)
 
 
-def _print_words(findings: Findings, choice: Choice, model: str) -> None:
-    from legato.tuning.advice import sentence
-
-    lines = [choice.reason]
+def _words(findings: Findings, choice: Choice, model: str) -> Iterator[str]:
+    yield choice.reason
     if findings.threads is not None:
         chosen = findings.done[choice.index].configuration
-        lines.append(f"Threads: {chosen.threads} for writing and {chosen.threads_prefill} for reading are fastest.")
-    lines += [
-        f"{trial.name} was faster than {findings.done[0].name} once, and not shown to be so twice: it is not chosen."
-        for trial in findings.done
-        if not trial.is_confirmed
-    ]
-    lines += [sentence(one, f"legato convert {model} {one.weights}") for one in converted_models(findings, choice)]
-    lines += [f"Skipped {what}." for what in findings.skipped]
-    for line in lines:
-        out.print(line, markup=False, soft_wrap=True)
+        yield f"Threads: {chosen.threads} for writing and {chosen.threads_prefill} for reading are fastest."
+    for trial in findings.done:
+        if not trial.is_confirmed:
+            usual = findings.done[0].name
+            yield f"{trial.name} was faster than {usual} once, and not shown to be so twice: it is not chosen."
+    for one in converted_models(findings, choice):
+        yield sentence(one, f"legato convert {model} {one.weights}")
+    for what in findings.skipped:
+        yield f"Skipped {what}."
 
 
 def converted_models(findings: Findings, choice: Choice) -> list[ConvertedModel]:
     """What was measured of each weight type, against the chosen configuration with the model's own."""
-    from legato.tuning.advice import ConvertedModel
-
     own = choice.forecasts[choice.index]
     converted = []
     for trial, seen in zip(findings.done, choice.forecasts, strict=True):
@@ -189,7 +183,6 @@ def converted_models(findings: Findings, choice: Choice) -> list[ConvertedModel]
 
 
 def _save(local: LocalModel, findings: Findings, choice: Choice, gap_target_s: float) -> None:
-    from legato.tuning.advice import advised_weights
     from legato.tuning.profile import PATH_VARIABLE, Profile, cost_settings, default_profiles
 
     chosen, seen = findings.done[choice.index], choice.forecasts[choice.index]
@@ -214,4 +207,4 @@ def _save(local: LocalModel, findings: Findings, choice: Choice, gap_target_s: f
         return
     profiles.save_profile(local.path, profile)
     profiles.save_costs(local.path, cost_settings(profile, c.gpu_layers), chosen.measurement.costs)
-    out.print(f"legato serve uses this for {local.name} from now on ({profiles.path}).", markup=False, soft_wrap=True)
+    tell(f"legato serve uses this for {local.name} from now on ({profiles.path}).")

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from legato.bench.reading import Message, assistant, user
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import Parameter, Scenario, TargetSession, with_slack
+from legato.bench.scenarios.scenario import Parameter, Scenario, TargetSession
 
 AFTER_ERROR_S = 1.0
 """Pause of whoever got an error, so that a server that refuses is not flooded."""
@@ -48,59 +48,69 @@ class Crowd(Scenario):
     def context_tokens(self) -> int:
         """The longest conversation, or a job's prompt and answer."""
         conversation = self.conversation_tokens + self.turn_tokens + self.answer_tokens
-        return with_slack(max(conversation, self.job_tokens + self.job_answer_tokens if self.jobs else 0))
+        return max(conversation, self.job_tokens + self.job_answer_tokens if self.jobs else 0)
 
     async def run(self, session: TargetSession) -> None:
         """All at once, until the time is over."""
         until = asyncio.get_running_loop().time() + self.duration_s
         async with asyncio.TaskGroup() as group:
             for number in range(1, self.people + 1):
-                group.create_task(self._person(session, number, until))
+                person = self._talk(
+                    session,
+                    f"person {number}",
+                    until,
+                    think_s=self.think_s,
+                    message_tokens=self.turn_tokens,
+                    answer_tokens=self.answer_tokens,
+                    conversation_tokens=self.conversation_tokens,
+                )
+                group.create_task(person)
             for number in range(1, self.jobs + 1):
-                group.create_task(self._job(session, number, until))
+                job = self._talk(
+                    session,
+                    f"job {number}",
+                    until,
+                    message_tokens=self.job_tokens,
+                    answer_tokens=self.job_answer_tokens,
+                    depth=self.job_tokens,
+                )
+                group.create_task(job)
             group.create_task(self._clock(session))
 
-    async def _person(self, session: TargetSession, number: int, until: float) -> None:
-        role = f"person {number}"
+    async def _talk(
+        self,
+        session: TargetSession,
+        role: str,
+        until: float,
+        *,
+        think_s: float = 0,
+        message_tokens: int,
+        answer_tokens: int,
+        conversation_tokens: int = 0,
+        depth: int = 0,
+    ) -> None:
+        """Send message after message; a conversation ends with the answer after which it is that long, tokens."""
         source = random.Random(f"{session.prompts.seed}/{role}")
         conversation: list[Message] = []
         for turn in count():
             # Also before the first message: people do not come all at the same instant.
-            await asyncio.sleep(source.expovariate(1 / self.think_s) if self.think_s else 0)
-            if not _time_left(until):
+            await asyncio.sleep(source.expovariate(1 / think_s) if think_s else 0)
+            if asyncio.get_running_loop().time() >= until:
                 return
-            message = user(session.prompts.text(f"{role} {turn}", self.turn_tokens))
-            answer = await session.client.ask([*conversation, message], self.answer_tokens, role=role, round=turn)
+            message = user(session.prompts.text(f"{role} {turn}", message_tokens))
+            answer = await session.client.ask(
+                [*conversation, message], answer_tokens, role=role, round=turn, depth=depth
+            )
             if answer.measured.error:
                 await asyncio.sleep(AFTER_ERROR_S)
                 continue
             conversation += [message, assistant(answer.text)]
-            if self._length(conversation, answer.measured.prompt_tokens) >= self.conversation_tokens:
+            # As the server counts, or as it was planned.
+            planned = len(conversation) // 2 * (message_tokens + answer_tokens) - answer_tokens
+            if (answer.measured.prompt_tokens or planned) + answer_tokens >= conversation_tokens:
                 conversation = []
-
-    def _length(self, conversation: list[Message], prompt_tokens: int | None) -> int:
-        """Tokens of a conversation: as the server counts, or as they were planned."""
-        if prompt_tokens is None:
-            return len(conversation) // 2 * (self.turn_tokens + self.answer_tokens)
-        return prompt_tokens + self.answer_tokens
-
-    async def _job(self, session: TargetSession, number: int, until: float) -> None:
-        role = f"job {number}"
-        for turn in count():
-            if not _time_left(until):
-                return
-            text = session.prompts.text(f"{role} {turn}", self.job_tokens)
-            answer = await session.client.ask(
-                text, self.job_answer_tokens, role=role, round=turn, depth=self.job_tokens
-            )
-            if answer.measured.error:
-                await asyncio.sleep(AFTER_ERROR_S)
 
     async def _clock(self, session: TargetSession) -> None:
         for _ in range(self.steps):
             await asyncio.sleep(min(1.0, self.duration_s))
             session.progress.step()
-
-
-def _time_left(until: float) -> bool:
-    return asyncio.get_running_loop().time() < until

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, TargetSession, with_slack
+from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, TargetSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Interference(Scenario):
     @property
     def context_tokens(self) -> int:
         """The document with its answer, or the chat, whichever is longer."""
-        return with_slack(max(self.prompt_tokens + self.answer_tokens, self.chat_tokens + 100))
+        return max(self.prompt_tokens + self.answer_tokens, self.chat_tokens + 100)
 
     async def run(self, session: TargetSession) -> None:
         """Round by round."""
@@ -56,7 +56,7 @@ class Interference(Scenario):
         started, ask = asyncio.Event(), session.client.ask
         chat = asyncio.create_task(ask(story, self.chat_tokens, role="chat", round=number, started=started))
         try:
-            await _either(chat, started)
+            await started.wait()
             await asyncio.sleep(self.chat_alone_s)
             async with asyncio.TaskGroup() as others:
                 others.create_task(
@@ -69,12 +69,3 @@ class Interference(Scenario):
             chat.cancel()
             await asyncio.gather(chat, return_exceptions=True)
         return outlasted
-
-
-async def _either(task: asyncio.Task[Any], event: asyncio.Event) -> None:
-    """Wait for the event; a task that ends without it ends the wait too."""
-    waiting = asyncio.create_task(event.wait())
-    try:
-        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()

@@ -62,8 +62,3 @@ class Scenario(ABC):
     @abstractmethod
     async def run(self, session: TargetSession) -> None:
         """Put the load on the target of the session; return when all answers are there."""
-
-
-def with_slack(tokens: int) -> int:
-    """A context that holds so many tokens although prompts are only about as long as they were to be."""
-    return (tokens * 5 // 4 // 256 + 1) * 256

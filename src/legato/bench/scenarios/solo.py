@@ -7,7 +7,7 @@ from itertools import product
 from typing import Annotated, ClassVar
 
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, TargetSession, with_slack
+from legato.bench.scenarios.scenario import Parameter, Rounds, Scenario, TargetSession
 
 Lengths = tuple[int, ...]
 
@@ -30,7 +30,7 @@ class Solo(Scenario):
     @property
     def context_tokens(self) -> int:
         """The longest prompt with the longest answer."""
-        return with_slack(max(self.prompt_tokens) + max(self.answer_tokens))
+        return max(self.prompt_tokens) + max(self.answer_tokens)
 
     async def run(self, session: TargetSession) -> None:
         """Round by round, so that a slow change of the machine touches all lengths alike."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
 from legato.bench.results import ScenarioName
-from legato.bench.scenarios.scenario import Scenario, TargetSession, with_slack
+from legato.bench.scenarios.scenario import Scenario, TargetSession
 from legato.errors import LegatoError
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -37,17 +37,13 @@ class Trace(Scenario):
 
     arrivals: tuple[Arrival, ...]
     """Scaled."""
-    file: str = ""
-    """Where they are from."""
-    rate: float = 1.0
-    length: float = 1.0
-    limit_s: float | None = None
+    source: dict[str, Any] = field(default_factory=dict)
+    """Where they are from, and the scales."""
 
     @property
     def options(self) -> dict[str, Any]:
         """Source and scales; the arrivals are in the requests."""
-        scales = {"file": self.file, "rate": self.rate, "length": self.length, "limit_s": self.limit_s}
-        return scales | {"requests": len(self.arrivals)}
+        return self.source | {"requests": len(self.arrivals)}
 
     @property
     def steps(self) -> int:
@@ -57,7 +53,7 @@ class Trace(Scenario):
     @property
     def context_tokens(self) -> int:
         """The longest prompt and answer together."""
-        return with_slack(max(arrival.prompt_tokens + arrival.answer_tokens for arrival in self.arrivals))
+        return max(arrival.prompt_tokens + arrival.answer_tokens for arrival in self.arrivals)
 
     async def run(self, session: TargetSession) -> None:
         """Send each at its time and read all answers."""
@@ -82,11 +78,8 @@ class Trace(Scenario):
 def load_trace(file: Path, *, rate: float = 1.0, length: float = 1.0, limit_s: float | None = None) -> Trace:
     """Read a trace: CSV with the columns TIMESTAMP, ContextTokens and GeneratedTokens.
 
-    Args:
-        file: The trace.
-        rate: 2 sends twice as many requests a second.
-        length: 0.5 halves prompts and answers.
-        limit_s: Requests that would be sent later than this are left out, seconds; None for all.
+    A rate of 2 sends twice as many requests a second, a length of 0.5 halves prompts and answers. Requests that would
+    be sent later than `limit_s` are left out.
 
     Raises:
         LegatoError: It can't be read, or a row is malformed; the sentence names the line.
@@ -100,7 +93,8 @@ def load_trace(file: Path, *, rate: float = 1.0, length: float = 1.0, limit_s: f
         raise LegatoError(f"The trace {file} is not a CSV text file: {error}.") from error
     if not arrivals:
         raise LegatoError(f"The trace {file} has no requests; it needs one row each under its head line.")
-    return Trace(arrivals=tuple(arrivals), file=file.name, rate=rate, length=length, limit_s=limit_s)
+    source = {"file": file.name, "rate": rate, "length": length, "limit_s": limit_s}
+    return Trace(arrivals=tuple(arrivals), source=source)
 
 
 def _read(file: Path, rows: csv.DictReader[str], rate: float, length: float, limit_s: float | None) -> list[Arrival]:
