@@ -81,9 +81,7 @@ class DiskEntry:
     tokens: Tokens
     """The prefix that it is the state of."""
     state_bytes: int
-    """Bytes of the state."""
     file_bytes: int
-    """Bytes of its file."""
     prefill_s: float
     """What prefilling the prefix anew takes, in seconds."""
     created_at: float
@@ -310,13 +308,12 @@ class DiskStore:
                 with _lock(folder).acquire(timeout=0):
                     file.path.unlink()
                     file.path.with_suffix(_PIN).unlink(missing_ok=True)
+                    freed += file.bytes
             except FileNotFoundError:
-                continue
+                pass
             except OSError:
                 # The lock's Timeout too: another process has the folder.
                 in_use.add(folder)
-                continue
-            freed += file.bytes
         return freed
 
     def close(self) -> None:

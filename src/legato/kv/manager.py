@@ -206,7 +206,8 @@ class KvManager:
         Returns:
             What it goes on from: no tokens if that failed. What is to be moved later, if it has to wait again.
         """
-        restore, source = self._look_again(request, now_s), request.awaits
+        restore = self._look_again(request, now_s)
+        source = request.awaits
         if restore is None or source is None:
             return Restored(request.id, 0, "memory", 0.0, 0.0)
         if restore.move_s is None:
@@ -285,7 +286,7 @@ class KvManager:
         """
         entry = self._states.entries.get(source.entry)
         if entry is None:
-            state = self._save_live(self._slot(source))
+            state = self._save(self._slot(source))
         else:
             assert entry.state is not None, "it need not be fetched"
             state = entry.state
@@ -296,13 +297,11 @@ class KvManager:
         if not self._cells.cut(slot, source.tokens):
             raise EngineError("the state can't be cut there")
 
-    def _save_live(self, slot: Slot) -> KvState:
+    def _save(self, slot: Slot, into: KvState | None = None) -> KvState:
         """The state of a sequence that is parked or runs, remembered on the way."""
         tokens = slot.tokens if slot.holder is None else slot.holder.tokens
-        assert tokens is not None, "a source has tokens"
-        return self._save(slot, tokens[: slot.length])
-
-    def _save(self, slot: Slot, tokens: Tokens, into: KvState | None = None) -> KvState:
+        assert tokens is not None, "nobody saves what is empty"
+        tokens = tokens[: slot.length]
         begun_s = self._clock.now_s()
         state = self._cells.save_state(slot.number, into)
         self._moves.observe("saving", len(tokens), self._clock.now_s() - begun_s)
@@ -363,7 +362,7 @@ class KvManager:
         if self._moves.predict("saving", len(saving.tokens)) > room_s:
             return False
         self._saving = None
-        self._save(saving.slot, saving.tokens, saving.buffer)
+        self._save(saving.slot, saving.buffer)
         return True
 
     def _next_to_save(self) -> _Saving | None:
