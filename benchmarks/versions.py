@@ -84,7 +84,8 @@ def measure(other: Path, rounds: int, prompt_tokens: int) -> list[Figure]:
 
 def version(name: str, tree: Path, model: Path, scratch: Path) -> Target:
     """A version's server, with a memory of its own."""
-    options = ("--alias", "any", "--history", "off", "--cache-dir", str(scratch / f"{name}-cache"), "--ctx", "8192", "--port")
+    cache = str(scratch / f"{name}-cache")
+    options = ("--alias", "any", "--history", "off", "--cache-dir", cache, "--ctx", "8192", "--port")
     environment = {"PYTHONPATH": str(tree / "src"), "LEGATO_TUNING": str(scratch / f"{name}-tuning.json")}
     return Target(name, [sys.executable, "-m", "legato", "serve", str(model), *options], environment)
 

@@ -44,11 +44,10 @@ def failing(error: Exception) -> Callable[..., Any]:
 
 def test_what_is_written_is_fetched(threads: DiskThreads) -> None:
     threads.write("name", "scope", TOKENS, STATE, 2.0)
-    assert threads.writing == "name"
     written = done(threads)
     assert isinstance(written, Written)
     assert written.on_disk is not None
-    assert (threads.writing, written.on_disk.scope, written.on_disk.prefill_s) == (None, "scope", 2.0)
+    assert (written.entry, written.on_disk.scope, written.on_disk.prefill_s) == ("name", "scope", 2.0)
     threads.fetch(written.on_disk.id, TOKENS)
     fetched = done(threads)
     assert isinstance(fetched, Fetched)
@@ -71,7 +70,6 @@ def test_a_write_that_fails_is_told_and_the_next_one_goes_on(
         patch.setattr(store, "write", failing(error))
         threads.write("name", "", TOKENS, STATE, 2.0)
         assert done(threads).on_disk is None
-    assert threads.writing is None
     threads.write("name", "", TOKENS, STATE, 2.0)
     assert done(threads).on_disk is not None
 

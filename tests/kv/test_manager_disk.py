@@ -184,6 +184,23 @@ def test_spare_work_ends_where_the_disk_is_full_of_what_is_pinned(folder: Path) 
     engine.close()
 
 
+def test_after_a_write_that_failed_others_are_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Remembering(folder)
+    engine.ask(LONG)
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskStore, "write", fail)
+        engine.idle()
+    assert engine.places() == [["memory"]]
+    engine.ask(run_of(500, 100))
+    engine.idle()
+    assert engine.places() == [["disk", "memory"], ["memory"]]
+    engine.close()
+
+
+def fail(*_: object, **__: object) -> None:
+    raise OSError("disk full")
+
+
 @pytest.mark.parametrize("how", ["it is cancelled", "its patience ends"])
 def test_budgets_are_kept_when_somebody_waits_no_longer(folder: Path, how: str) -> None:
     engine = Remembering(folder)

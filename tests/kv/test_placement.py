@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from legato.core.tokens import Tokens, common_prefix
 from legato.kv.entries import Entries, Entry, Place
+from legato.kv.move_costs import MoveCosts
 from legato.kv.placement import HALF_LIFE_S, PREFILL_AT_LEAST, SHARED_AT_LEAST, Placement
-from legato.kv.slots import KvSlots
 from legato.kv.sources import Lease, Restore, Source
 
 NOW_S = 1000.0
@@ -22,27 +22,27 @@ WAITING = Restore(40, None, 40.0, 0.0)
 
 @dataclass
 class Prices:
-    """Reading takes a second a token, moving next to nothing."""
+    """Prefill takes a second a token, moving next to nothing."""
 
     saving: float = SAVING_S
     loading: float = 0.001
     fetching: float = 0.005
     decoding: float = 0.01
 
-    def prefill_s(self, start: int, end: int) -> float:
-        return float(max(0, end - start))
+    def chunk_s(self, start: int, tokens: int) -> float:
+        return float(tokens)
 
-    def saving_s(self, tokens: int) -> float:
-        return self.saving * tokens
-
-    def loading_s(self, tokens: int) -> float:
-        return self.loading * tokens
-
-    def fetching_s(self, tokens: int) -> float:
-        return self.fetching * tokens
-
-    def decoding_s(self) -> float:
+    def decode_s(self, depths: tuple[int, ...]) -> float:
         return self.decoding
+
+    @property
+    def moves(self) -> MoveCosts:
+        """As if one token had been moved in each way."""
+        moves = MoveCosts(0.0)
+        moves.observe("saving", 1, self.saving)
+        moves.observe("loading", 1, self.loading)
+        moves.observe("fetching", 1, self.fetching)
+        return moves
 
 
 @dataclass(eq=False)
@@ -82,17 +82,21 @@ class Cells:
     requests: dict[int, Request] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.slots = KvSlots(self.sequences, 1000)
         self.entries = Entries({"memory": 10**9, "disk": 10**9})
+        moves = self.prices.moves
         self.cache = Placement(
-            self.slots,
+            self.sequences,
+            1000,
             self.entries,
             self.prices,
+            moves,
             scope="key",
             can_cut=self.can_cut,
             can_cut_states=self.can_cut_states,
         )
-        self.forgetful = Placement(self.slots, self.entries, self.prices, scope="off")
+        self.slots = self.cache.slots
+        self.forgetful = Placement(self.sequences, 1000, self.entries, self.prices, moves, scope="off")
+        self.forgetful.slots = self.slots
 
     def ask(self, tokens: Tokens, now_s: float = NOW_S, **wishes: object) -> tuple[Request, Lease | None]:
         request = Request(len(self.requests), tokens, **wishes)  # type: ignore[arg-type]
@@ -113,9 +117,7 @@ class Cells:
         request = Request(len(self.requests), tokens, **wishes)  # type: ignore[arg-type]
         request.computed_tokens = len(tokens) if computed is None else computed
         self.requests[request.id] = request
-        slot = self.slots.slots[number]
-        self.slots.lend(slot, request, NOW_S)
-        slot.tokens, slot.scope = tokens, request.scope or ""
+        self.cache.lend(self.slots[number], request, request.scope or "", NOW_S)
         return request
 
     def park(self, number: int, tokens: Tokens, scope: str = "", at_s: float = NOW_S) -> None:
@@ -179,9 +181,11 @@ def test_memory_is_nearer_than_disk() -> None:
     cells = Cells(2)
     on_disk = cells.remember(joined(HELLO, run_of(700, 10)), "disk")
     in_memory = cells.remember(joined(HELLO, run_of(800, 20)), "memory")
-    assert cells.lease(joined(HELLO, OTHER)).source == Source(40, "memory", 40.0, entry=in_memory.id)
+    source = cells.lease(joined(HELLO, OTHER)).source
+    assert source == Source(40, "memory", 40.0, pytest.approx(60 * 0.001), entry=in_memory.id)
     cells.entries.drop(in_memory, "memory")
-    assert cells.lease(joined(HELLO, OTHER)).source == Source(40, "disk", 40.0, entry=on_disk.id)
+    source = cells.lease(joined(HELLO, OTHER)).source
+    assert source == Source(40, "disk", 40.0, pytest.approx(50 * 0.006), entry=on_disk.id)
 
 
 def test_of_those_that_share_as_much_the_smallest_is_brought() -> None:
@@ -394,7 +398,7 @@ def test_what_was_emptied_is_not_used() -> None:
     cells = Cells(2)
     cells.park(0, HELLO)
     assert [slot.number for slot in cells.cache.parked] == [0]
-    cells.cache.empty(0)
+    cells.slots[0].tokens = None
     assert cells.cache.parked == []
     assert cells.lease(joined(HELLO, OTHER)).source is None
 
@@ -522,13 +526,13 @@ def test_whatever_there_is_a_request_begins_with_its_own_beginning(
     for tokens, its_scope, place in remembered:
         if len(tokens):
             cells.remember(tokens, place, its_scope)
-    before = [replace(slot) for slot in cells.slots.slots]
+    before = [replace(slot) for slot in cells.slots]
     request, lease = cells.ask(prompt, scope=scope)
     assert (lease is None) == (len(running) == 6)
     if lease is None:
         return
     assert before[lease.slot].holder is None
-    assert cells.slots.slots[lease.slot].holder is request
+    assert cells.slots[lease.slot].holder is request
     for source in (lease.source, cells.lender_of(request).find(request)):
         if source is None:
             continue

@@ -49,11 +49,10 @@ def filled(*entries: Plain) -> PrefixTree:
     return tree
 
 
-def nodes(node: _Node | None) -> Iterator[_Node]:
-    if node is not None:
-        yield node
-        for child in node.below.values():
-            yield from nodes(child)
+def nodes(node: _Node) -> Iterator[_Node]:
+    yield node
+    for child in node.below.values():
+        yield from nodes(child)
 
 
 def assert_is_well_formed(tree: PrefixTree, entries: dict[str, Plain]) -> None:
@@ -89,13 +88,11 @@ def test_it_finds_what_a_dictionary_finds(changes: list[tuple[bool, Plain]], ask
             tree.insert(name(tokens), array(tokens))
             entries[name(tokens)] = tokens
         assert_is_well_formed(tree, entries)
-        assert len(tree) == len(entries)
     for tokens in [*asked, *entries.values()]:
         length, found = tree.longest(array(tokens))
         assert (length, set(found)) == longest(entries, tokens)
         assert len(found) == len(set(found))
         assert tree.beginnings(array(tokens)) == beginnings(entries, tokens)
-        assert (name(tokens) in tree) == (name(tokens) in entries)
 
 
 @given(changes=changes, tokens=sequences)
@@ -109,8 +106,9 @@ def test_an_error_changes_nothing(changes: list[tuple[bool, Plain]], tokens: Pla
     with pytest.raises(ValueError, match="empty"):
         tree.insert("nothing", array(()))
     assert_is_well_formed(tree, entries)
-    assert "another" not in tree
-    assert "nothing" not in tree
+    tree.remove("another")
+    tree.remove("nothing")
+    assert_is_well_formed(tree, entries)
 
 
 def test_an_empty_tree_finds_nothing() -> None:
@@ -118,7 +116,7 @@ def test_an_empty_tree_finds_nothing() -> None:
     tree.remove("nobody")
     assert tree.longest(array((1, 2))) == (0, [])
     assert tree.beginnings(array((1, 2))) == []
-    assert len(tree) == 0
+    assert_is_well_formed(tree, {})
 
 
 def test_of_no_tokens_nothing_is_found() -> None:

@@ -34,7 +34,7 @@ def lend(slots: KvSlots) -> int | None:
     """Lend the first free one."""
     free = next((slot for slot in slots.slots if slot.holder is None), None)
     if free is not None:
-        slots.lend(free, Nobody(), 0.0)
+        slots.lend(free, Nobody(), "", 0.0)
     return None if free is None else free.number
 
 
@@ -75,7 +75,7 @@ def test_what_is_lent_is_lent_to_nobody_else() -> None:
     slots = KvSlots(2, 256)
     lend(slots)
     with pytest.raises(ValueError, match="sequence 0 is lent already"):
-        slots.lend(slots.slots[0], Nobody(), 0.0)
+        slots.lend(slots.slots[0], Nobody(), "", 0.0)
 
 
 @given(sequences=st.integers(1, 8), moves=st.lists(st.none() | st.integers(0, 7), max_size=50))

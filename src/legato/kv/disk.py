@@ -30,8 +30,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -80,9 +81,7 @@ class DiskEntry:
     tokens: Tokens
     """The prefix that it is the state of."""
     state_bytes: int
-    """Bytes of the state."""
     file_bytes: int
-    """Bytes of its file."""
     prefill_s: float
     """What prefilling the prefix anew takes, in seconds."""
     created_at: float
@@ -94,12 +93,7 @@ class DiskEntry:
 
 
 def entry_id(scope: str, tokens: Tokens) -> str:
-    """The id that the state of a prefix has on disk.
-
-    Args:
-        scope: Whose it is; "" for everybody's.
-        tokens: The prefix, shape [n].
-    """
+    """The id that the state of a prefix has on disk; its scope is "" for everybody's."""
     name = scope.encode()
     # With its length, so that no scope's end can pass for tokens.
     return _digest(struct.pack("<Q", len(name)), name, np.ascontiguousarray(tokens, "<i4").data).hex()
@@ -187,7 +181,7 @@ class DiskStore:
         Args:
             scope: Whose it is; "" for everybody's.
             tokens: The prefix, shape [n].
-            state: The state's bytes, shape [m].
+            state: Bytes, shape [m].
             prefill_s: What prefilling the prefix anew takes, in seconds.
             pause: Called between two pieces of 1 MiB. What it raises ends the writing.
 
@@ -197,27 +191,24 @@ class DiskStore:
         tokens = np.array(tokens, "<i4")
         state = np.ascontiguousarray(state)
         name = entry_id(scope, tokens)
-        path = self._path(name)
         descriptor, temporary = tempfile.mkstemp(suffix=_TEMPORARY, dir=self._folder)
         try:
-            try:
+            with os.fdopen(descriptor, "wb") as file:
                 # The file system's clock, as for the time of use.
-                created_at = os.fstat(descriptor).st_mtime
-                header = _Header(self._key, scope, len(state), prefill_s, created_at)
-                head, digest = _head(header, tokens)
-                _write_all(descriptor, head)
-                sums = _no_sums(len(state))
-                for index, piece in enumerate(_pieces(state)):
-                    if index:
-                        pause()
-                    _write_all(descriptor, piece.data)
-                    sums[index] = zlib.crc32(piece.data)
-                _write_all(descriptor, _trailer(sums, digest))
+                header = _Header(self._key, scope, len(state), prefill_s, os.fstat(descriptor).st_mtime)
+                packed = msgspec.msgpack.encode(header)
+                preamble = _PREAMBLE.pack(_MAGIC, FORMAT_VERSION, len(packed), len(tokens))
+                digest = _digest(preamble, packed, tokens.data)
+                file.write(b"".join((preamble, digest, packed, tokens.data)))
+                sums: list[int] = []
+                for piece in _pieces(state, pause):
+                    file.write(piece)
+                    sums.append(zlib.crc32(piece))
+                file.write(_trailer(sums, digest))
+                file.flush()
                 os.fsync(descriptor)
                 status = os.fstat(descriptor)
-            finally:
-                os.close(descriptor)
-            Path(temporary).replace(path)
+            Path(temporary).replace(self._path(name))
             sync_folder(self._folder)
         except BaseException:
             with suppress(OSError):
@@ -225,12 +216,8 @@ class DiskStore:
             raise
         return self._described(name, header, tokens, status)
 
-    def read(self, entry_id: str, *, pause: Callable[[], None] = lambda: None) -> tuple[Tokens, NDArray[np.uint8]]:
+    def read(self, entry_id: str) -> tuple[Tokens, NDArray[np.uint8]]:
         """Read an entry's tokens and state, all of it checked.
-
-        Args:
-            entry_id: Which one.
-            pause: Called between two pieces of 1 MiB. What it raises ends the reading.
 
         Raises:
             DamagedEntryError: It is gone, or something was wrong with it; it is removed now.
@@ -238,17 +225,16 @@ class DiskStore:
             ValueError: No entry can have this id.
         """
         try:
-            with _opened(self._path(entry_id)) as (descriptor, status):
-                header, tokens, digest = self._read_head(descriptor, status, entry_id)
+            with _opened(self._path(entry_id)) as file:
+                header, tokens, digest = self._read_head(file, entry_id)
                 state = np.empty(header.state_bytes, np.uint8)
-                sums = _no_sums(len(state))
-                for index, piece in enumerate(_pieces(state)):
-                    if index:
-                        pause()
-                    _fill(descriptor, piece.data)
+                sums: list[int] = []
+                for piece in _pieces(state):
+                    if file.readinto(piece) < len(piece):
+                        raise _DamageError("it is too short")
                     # Now, while the piece is in the processor's cache.
-                    sums[index] = zlib.crc32(piece.data)
-                if _read(descriptor, _trailer_bytes(len(state))) != _trailer(sums, digest):
+                    sums.append(zlib.crc32(piece))
+                if _read(file, _trailer_bytes(len(state))) != _trailer(sums, digest):
                     raise _DamageError("its state fails its checksums")
         except _DamageError as damage:
             with suppress(OSError):
@@ -306,15 +292,12 @@ class DiskStore:
 
         Those of a key that another process has are left alone.
 
-        Args:
-            bytes_needed: Bytes to make free.
-
         Returns:
-            The bytes that are free now: fewer if there was no more to remove.
+            The bytes that are free now: fewer than needed if there was no more to remove.
         """
         freed = 0
         in_use: set[Path] = set()
-        for file in sorted(self._other_files(), key=lambda file: (file.pinned, file.used_at)):
+        for file in sorted(self._other_files()):
             if freed >= bytes_needed:
                 break
             folder = file.path.parent
@@ -325,13 +308,12 @@ class DiskStore:
                 with _lock(folder).acquire(timeout=0):
                     file.path.unlink()
                     file.path.with_suffix(_PIN).unlink(missing_ok=True)
+                    freed += file.bytes
             except FileNotFoundError:
-                continue
+                pass
             except OSError:
                 # The lock's Timeout too: another process has the folder.
                 in_use.add(folder)
-                continue
-            freed += file.bytes
         return freed
 
     def close(self) -> None:
@@ -346,8 +328,9 @@ class DiskStore:
     def _entry(self, path: Path) -> DiskEntry:
         if path.suffix != _ENTRY:
             raise _DamageError("its name is no entry's")
-        with _opened(path) as (descriptor, status):
-            header, tokens, _ = self._read_head(descriptor, status, path.stem)
+        with _opened(path) as file:
+            header, tokens, _ = self._read_head(file, path.stem)
+            status = os.fstat(file.fileno())
         return self._described(path.stem, header, tokens, status)
 
     def _described(self, name: str, header: _Header, tokens: Tokens, status: os.stat_result) -> DiskEntry:
@@ -363,23 +346,19 @@ class DiskStore:
             pinned=self._path(name).with_suffix(_PIN).exists(),
         )
 
-    def _read_head(self, descriptor: int, status: os.stat_result, name: str) -> tuple[_Header, Tokens, bytes]:
+    def _read_head(self, file: BufferedReader, name: str) -> tuple[_Header, Tokens, bytes]:
         """Read what stands before the state, and its digest; the state comes next in the file."""
-        rest = status.st_size - _PREAMBLE.size - _DIGEST_BYTES
-        if rest < 0:
-            raise _DamageError("it is too short")
-        preamble = _read(descriptor, _PREAMBLE.size)
-        digest = _read(descriptor, _DIGEST_BYTES)
+        file_bytes = os.fstat(file.fileno()).st_size
+        preamble = _read(file, _PREAMBLE.size)
+        digest = _read(file, _DIGEST_BYTES)
         magic, version, header_bytes, token_count = _PREAMBLE.unpack(preamble)
         if magic != _MAGIC or version != FORMAT_VERSION:
             raise _DamageError("it is of another format")
         # Before anything of that size is asked for.
-        rest -= header_bytes + 4 * token_count
-        if rest < 0:
+        if header_bytes + 4 * token_count > file_bytes:
             raise _DamageError("it is too short")
-        packed = _read(descriptor, header_bytes)
-        tokens = np.empty(token_count, "<i4")
-        _fill(descriptor, tokens.view(np.uint8).data)
+        packed = _read(file, header_bytes)
+        tokens = np.frombuffer(_read(file, 4 * token_count), "<i4")
         if _digest(preamble, packed, tokens.data) != digest:
             raise _DamageError("its header fails its checksum")
         try:
@@ -391,12 +370,11 @@ class DiskStore:
             raise _DamageError("it is another key's")
         if entry_id(header.scope, tokens) != name:
             raise _DamageError("its name is another entry's")
-        if rest != header.state_bytes + _trailer_bytes(header.state_bytes):
+        if file_bytes != file.tell() + header.state_bytes + _trailer_bytes(header.state_bytes):
             raise _DamageError("it has the wrong size")
         return header, tokens, digest
 
-    def _other_files(self) -> list[_OtherFile]:
-        files: list[_OtherFile] = []
+    def _other_files(self) -> Iterator[_OtherFile]:
         # Other processes work in there: whatever vanishes, or may not be looked at, is none of ours.
         for folder in _listed(self._root):
             if folder == self._folder or not _HASH.fullmatch(folder.name) or folder.is_symlink():
@@ -409,8 +387,7 @@ class DiskStore:
                     status = path.lstat()
                     if stat.S_ISREG(status.st_mode):
                         pinned = path.suffix == _ENTRY and path.with_suffix(_PIN) in paths
-                        files.append(_OtherFile(path, status.st_size, status.st_mtime, pinned))
-        return files
+                        yield _OtherFile(pinned, status.st_mtime, status.st_size, path)
 
 
 class _DamageError(Exception):
@@ -427,12 +404,13 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     created_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class _OtherFile:
-    path: Path
-    bytes: int
-    used_at: float
+class _OtherFile(NamedTuple):
+    """A file of another key; the one to remove first is the least."""
+
     pinned: bool
+    used_at: float
+    bytes: int
+    path: Path
 
 
 def _lock(folder: Path) -> FileLock:
@@ -447,80 +425,43 @@ def _digest(*parts: bytes | memoryview, key: bytes = b"") -> bytes:
     return digest.digest()
 
 
-def _head(header: _Header, tokens: Tokens) -> tuple[bytes, bytes]:
-    """What stands before the state, and the digest in it."""
-    packed = msgspec.msgpack.encode(header)
-    preamble = _PREAMBLE.pack(_MAGIC, FORMAT_VERSION, len(packed), len(tokens))
-    digest = _digest(preamble, packed, tokens.data)
-    return preamble + digest + packed + tokens.tobytes(), digest
-
-
-def _pieces(state: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
+def _pieces(state: NDArray[np.uint8], pause: Callable[[], None] = lambda: None) -> Iterator[memoryview]:
     for start in range(0, len(state), PIECE_BYTES):
-        yield state[start : start + PIECE_BYTES]
+        if start:
+            pause()
+        yield state[start : start + PIECE_BYTES].data
 
 
-def _piece_count(state_bytes: int) -> int:
-    return -(-state_bytes // PIECE_BYTES)
-
-
-def _no_sums(state_bytes: int) -> NDArray[np.uint32]:
-    """Room for the checksum of each piece."""
-    return np.zeros(_piece_count(state_bytes), "<u4")
-
-
-def _trailer(sums: NDArray[np.uint32], digest: bytes) -> bytes:
-    packed = sums.tobytes()
+def _trailer(sums: list[int], digest: bytes) -> bytes:
+    packed = np.array(sums, "<u4").tobytes()
     # The head's digest is the key, so that the end of one file does not fit the beginning of another.
     return packed + _digest(packed, key=digest)
 
 
 def _trailer_bytes(state_bytes: int) -> int:
-    return 4 * _piece_count(state_bytes) + _DIGEST_BYTES
+    return 4 * -(-state_bytes // PIECE_BYTES) + _DIGEST_BYTES
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[int, os.stat_result]]:
+def _opened(path: Path) -> Iterator[BufferedReader]:
     """A regular file, open for reading."""
     try:
         # No link leads out of the folder, and no pipe makes us wait.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _DamageError("it is no file")
+            yield file
     except OSError as error:
         if error.errno in _PASSING:
             raise
         raise _DamageError(_reason(error)) from None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise _DamageError("it is no file")
-        yield descriptor, status
-    finally:
-        os.close(descriptor)
 
 
-def _fill(descriptor: int, buffer: memoryview) -> None:
-    """Read exactly as many bytes as there is room for."""
-    done = 0
-    while done < len(buffer):
-        try:
-            count = os.readv(descriptor, [buffer[done:]])
-        except OSError as error:
-            raise _DamageError(_reason(error)) from None
-        if not count:
-            raise _DamageError("it is too short")
-        done += count
-
-
-def _read(descriptor: int, count: int) -> bytes:
-    buffer = bytearray(count)
-    _fill(descriptor, memoryview(buffer))
-    return bytes(buffer)
-
-
-def _write_all(descriptor: int, data: bytes | memoryview) -> None:
-    done = 0
-    while done < len(data):
-        done += os.write(descriptor, data[done:])
+def _read(file: BufferedReader, count: int) -> bytes:
+    data = file.read(count)
+    if len(data) < count:
+        raise _DamageError("it is too short")
+    return data
 
 
 def _remove(path: Path) -> None:

@@ -24,6 +24,9 @@ NICENESS = 19
 PIECE_PAUSE_S = 0.005
 """Pause after each MiB that is written while the engine works."""
 
+_Jobs = queue.SimpleQueue[Callable[[], None] | None]
+"""What a thread has to do, one after another; None ends it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
@@ -48,17 +51,12 @@ class Written:
 class Disk(Protocol):
     """Reads and writes remembered entries beside the engine's loop, which never waits for it."""
 
-    @property
-    def writing(self) -> str | None:
-        """The entry that is being written."""
-        ...
-
     def fetch(self, entry: str, tokens: Tokens) -> None:
-        """Read an entry's state; `done` says when it is there."""
+        """Read an entry's state, whose file must have these tokens; `done` says when it is there."""
         ...
 
     def write(self, entry: str, scope: str, tokens: Tokens, state: KvState, prefill_s: float) -> None:
-        """Write an entry; `done` says when it is there. One at a time: see `writing`."""
+        """Write an entry; `done` says when it is there."""
         ...
 
     def touch(self, entry: str) -> None:
@@ -83,7 +81,7 @@ class Disk(Protocol):
 
 
 class DiskThreads:
-    """Carries out what has to do with files.
+    """The `Disk` of a worker: carries out what has to do with files.
 
     Args:
         store: The files.
@@ -93,98 +91,60 @@ class DiskThreads:
     def __init__(self, store: DiskStore, is_busy: Callable[[], bool]) -> None:
         self._store = store
         self._is_busy = is_busy
-        self._fetches: queue.SimpleQueue[tuple[str, Tokens] | None] = queue.SimpleQueue()
-        self._writes: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._fetches: _Jobs = queue.SimpleQueue()
+        self._changes: _Jobs = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Fetched | Written] = queue.SimpleQueue()
-        self._writing: str | None = None
         self._threads = [
-            threading.Thread(target=self._fetch_all, name="fetching", daemon=True),
-            threading.Thread(target=self._write_all, name="writing", daemon=True),
+            threading.Thread(target=_work, args=arguments, name=arguments[0], daemon=True)
+            for arguments in (
+                ("fetching", self._fetches, 0, "a remembered prompt could not be read from disk"),
+                ("writing", self._changes, NICENESS, "the remembered prompts on disk could not be changed"),
+            )
         ]
         for thread in self._threads:
             thread.start()
 
-    @property
-    def writing(self) -> str | None:
-        """The entry that is being written."""
-        return self._writing
-
     def fetch(self, entry: str, tokens: Tokens) -> None:
-        """Read an entry's state; `done` says when it is there.
-
-        Args:
-            entry: Its id.
-            tokens: Its tokens, which the file must have too.
-        """
-        self._fetches.put((entry, tokens))
+        """Read an entry's state, whose file must have these tokens; `done` says when it is there."""
+        self._fetches.put(lambda: self._fetch(entry, tokens))
 
     def write(self, entry: str, scope: str, tokens: Tokens, state: KvState, prefill_s: float) -> None:
-        """Write an entry; `done` says when it is there. One at a time: see `writing`."""
-        self._writing = entry
-        self._writes.put(lambda: self._write(entry, scope, tokens, state, prefill_s))
+        """Write an entry; `done` says when it is there."""
+        self._changes.put(lambda: self._write(entry, scope, tokens, state, prefill_s))
 
     def touch(self, entry: str) -> None:
         """An entry was used."""
-        self._writes.put(lambda: self._store.touch(entry))
+        self._changes.put(lambda: self._store.touch(entry))
 
     def pin(self, entry: str, *, pinned: bool) -> None:
         """Keep an entry whatever it is worth, or no longer."""
-        self._writes.put(lambda: self._store.pin(entry, pinned))
+        self._changes.put(lambda: self._store.pin(entry, pinned))
 
     def remove(self, entry: str) -> None:
         """Remove an entry's file."""
-        self._writes.put(lambda: self._store.remove(entry))
+        self._changes.put(lambda: self._store.remove(entry))
 
     def done(self) -> list[Fetched | Written]:
         """What was done since this was asked last."""
-        found: list[Fetched | Written] = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                found.append(self._done.get_nowait())
-                if isinstance(found[-1], Written):
-                    self._writing = None
-        return found
+        return [self._done.get() for _ in range(self._done.qsize())]
 
     def close(self, within_s: float) -> None:
-        """Finish what was begun, if that takes no longer than this.
-
-        Args:
-            within_s: Seconds.
-        """
+        """Finish what was begun, if that takes no longer than so many seconds."""
         self._fetches.put(None)
-        self._writes.put(None)
+        self._changes.put(None)
         until_s = time.monotonic() + within_s
         for thread in self._threads:
             thread.join(max(0.0, until_s - time.monotonic()))
         self._store.close()
 
-    def _fetch_all(self) -> None:
-        while (wanted := self._fetches.get()) is not None:
-            entry, tokens = wanted
-            begun_s = time.monotonic()
-            state = None
-            try:
-                found, state = self._store.read(entry)
-                if not np.array_equal(found, tokens):
-                    state = None
-            except (DamagedEntryError, OSError) as error:
-                logger.warning("a remembered prompt could not be read from disk: %s", error)
-            except Exception:
-                # Too little memory, say. Somebody waits for an answer, and the next one for this thread.
-                logger.exception("a remembered prompt could not be read from disk")
-            self._done.put(Fetched(entry, state, time.monotonic() - begun_s))
-
-    def _write_all(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            # Linux has priorities of threads; elsewhere the pauses must do.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        while (job := self._writes.get()) is not None:
-            try:
-                job()
-            except OSError as error:
-                logger.warning("the remembered prompts on disk could not be changed: %s", error)
-            except Exception:
-                logger.exception("the remembered prompts on disk could not be changed")
+    def _fetch(self, entry: str, tokens: Tokens) -> None:
+        begun_s = time.monotonic()
+        state = None
+        try:
+            found, read = self._store.read(entry)
+            state = read if np.array_equal(found, tokens) else None
+        finally:
+            self._done.put(Fetched(entry, state, time.monotonic() - begun_s))  # whatever happened: somebody waits
 
     def _write(self, entry: str, scope: str, tokens: Tokens, state: KvState, prefill_s: float) -> None:
         done = Written(entry, None, "see above")
@@ -198,3 +158,18 @@ class DiskThreads:
     def _pause(self) -> None:
         if self._is_busy():
             time.sleep(PIECE_PAUSE_S)
+
+
+def _work(_name: str, jobs: _Jobs, niceness: int, failure: str) -> None:
+    """Do one job after another until there is None; what goes wrong with one is told, and the next one is done."""
+    if niceness:
+        with contextlib.suppress(OSError, AttributeError):
+            # Linux has priorities of threads; elsewhere the pauses must do.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+    while (job := jobs.get()) is not None:
+        try:
+            job()
+        except (DamagedEntryError, OSError) as error:
+            logger.warning("%s: %s", failure, error)
+        except Exception:
+            logger.exception(failure)  # too little memory, say

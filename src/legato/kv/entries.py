@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from legato.core.tokens import Tokens
+from legato.core.tokens import KvState, Tokens
 from legato.kv.prefixes import PrefixTree
 
 Place = Literal["memory", "disk"]
@@ -34,6 +35,8 @@ class Entry:
     """Kept whatever it is worth."""
     places: set[Place] = field(default_factory=set)
     """Where its state is now."""
+    state: KvState | None = None
+    """That in memory, which is let go with the place."""
     worth: dict[Place, float] = field(default_factory=dict)
     """By place: the one that is worth least has to go first."""
 
@@ -53,9 +56,9 @@ class Entries:
         self.budgets = budgets
         """Bytes by place."""
         self._entries: dict[str, Entry] = {}
-        self._trees: dict[str, PrefixTree] = {}
-        self._used: dict[Place, int] = {"memory": 0, "disk": 0}
-        self._clock: dict[Place, float] = {"memory": 0.0, "disk": 0.0}
+        self._trees: defaultdict[str, PrefixTree] = defaultdict(PrefixTree)
+        self._used: dict[Place, int] = dict.fromkeys(budgets, 0)
+        self._clock: dict[Place, float] = dict.fromkeys(budgets, 0.0)
 
     def __iter__(self) -> Iterator[Entry]:
         """All entries."""
@@ -64,9 +67,9 @@ class Entries:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, entry_id: str) -> Entry | None:
+    def get(self, entry_id: str | None) -> Entry | None:
         """An entry by its id."""
-        return self._entries.get(entry_id)
+        return self._entries.get(entry_id) if entry_id is not None else None
 
     def used_bytes(self, place: Place) -> int:
         """Bytes of the states in a place."""
@@ -74,14 +77,12 @@ class Entries:
 
     def longest(self, tokens: Tokens, scope: str) -> tuple[int, list[Entry]]:
         """The longest prefix that entries share, and those that do."""
-        tree = self._trees.get(scope)
-        length, ids = tree.longest(tokens) if tree is not None else (0, [])
+        length, ids = self._trees[scope].longest(tokens)
         return length, [self._entries[i] for i in ids]
 
     def beginnings(self, tokens: Tokens, scope: str) -> list[tuple[int, Entry]]:
         """The entries that are prefixes of a sequence, with their lengths; the longest first."""
-        tree = self._trees.get(scope)
-        return [(n, self._entries[i]) for n, i in tree.beginnings(tokens)] if tree is not None else []
+        return [(n, self._entries[i]) for n, i in self._trees[scope].beginnings(tokens)]
 
     def covers(self, tokens: Tokens, scope: str) -> bool:
         """Whether an entry holds all of a prefix, and maybe more."""
@@ -95,7 +96,7 @@ class Entries:
         """
         known = self._entries.get(entry.id)
         if known is None:
-            self._trees.setdefault(entry.scope, PrefixTree()).insert(entry.id, entry.tokens)
+            self._trees[entry.scope].insert(entry.id, entry.tokens)
             self._entries[entry.id] = known = entry
         if place not in known.places:
             known.places.add(place)
@@ -115,14 +116,9 @@ class Entries:
             entry.worth[place] = self._clock[place] + saves
 
     def shrink(self, place: Place, busy: Collection[str] = ()) -> list[Entry]:
-        """Give up what is worth least until a place's budget is kept.
+        """Give up what is worth least until a place's budget is kept; returns what is not there any more.
 
-        Args:
-            place: Where.
-            busy: Entries that are being used just now, which stay.
-
-        Returns:
-            What is not there any more.
+        Pinned entries stay, and those that are being used just now: `busy`, by id.
         """
         gone: list[Entry] = []
         while self._used[place] > self.budgets[place]:
@@ -141,9 +137,8 @@ class Entries:
             entry.places.discard(place)
             entry.worth.pop(place, None)
             self._used[place] -= entry.bytes
+            if place == "memory":
+                entry.state = None
         if not entry.places and self._entries.get(entry.id) is entry:
             del self._entries[entry.id]
-            tree = self._trees[entry.scope]
-            tree.remove(entry.id)
-            if not len(tree):
-                del self._trees[entry.scope]
+            self._trees[entry.scope].remove(entry.id)

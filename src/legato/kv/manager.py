@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -19,9 +19,9 @@ from legato.kv.disk import DiskStore
 from legato.kv.disk_threads import Disk, DiskThreads
 from legato.kv.entries import Entry
 from legato.kv.move_costs import MoveCosts
-from legato.kv.placement import Placement
+from legato.kv.placement import Placement, PrefillCosts
 from legato.kv.saved_states import SavedStates
-from legato.kv.slots import Holder, KvSlots, Slot, scope_of
+from legato.kv.slots import Holder, Slot, scope_of
 from legato.kv.sources import Lease, Restore, Source
 
 logger = logging.getLogger(__name__)
@@ -42,15 +42,10 @@ CLOSING_S = 3.0
 class Cells(Protocol):
     """The KV cells of a context."""
 
-    @property
-    def sequences(self) -> int:
-        """How many KV sequences it has."""
-        ...
-
-    @property
-    def cells_per_sequence(self) -> int:
-        """KV cells of each, in tokens."""
-        ...
+    sequences: int
+    """How many KV sequences it has."""
+    cells_per_sequence: int
+    """KV cells of each, in tokens."""
 
     def length(self, sequence: int) -> int:
         """Tokens of a sequence that have KV state, counted from its start."""
@@ -81,18 +76,6 @@ class Cells(Protocol):
         ...
 
 
-class PrefillCosts(Protocol):
-    """What computing takes, in seconds, as far as calls have shown."""
-
-    def chunk_s(self, start: int, tokens: int) -> float:
-        """Prefilling so many tokens, the first of them at `start`."""
-        ...
-
-    def decode_s(self, depths: tuple[int, ...]) -> float:
-        """Decoding sequences of so many tokens."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What may be remembered."""
@@ -115,29 +98,6 @@ class _Saving:
     tokens: Tokens
     buffer: KvState
     touched: int = 0
-
-
-@dataclass(slots=True)
-class _Prices:
-    """What computing and moving take."""
-
-    costs: PrefillCosts
-    moves: MoveCosts
-
-    def prefill_s(self, start: int, end: int) -> float:
-        return self.costs.chunk_s(start, end - start) if end > start else 0.0
-
-    def saving_s(self, tokens: int) -> float:
-        return self.moves.predict("saving", tokens)
-
-    def loading_s(self, tokens: int) -> float:
-        return self.moves.predict("loading", tokens)
-
-    def fetching_s(self, tokens: int) -> float:
-        return self.moves.predict("fetching", tokens)
-
-    def decoding_s(self) -> float:
-        return self.costs.decode_s((1,))
 
 
 class KvManager:
@@ -168,27 +128,30 @@ class KvManager:
         self._clock = clock
         self._limits = limits
         self._moves = MoveCosts(bytes_per_token)
-        self._slots = KvSlots(cells.sequences, cells.cells_per_sequence)
         self._saving: _Saving | None = None
+        self._told: CacheFigures | None = None
         self._states = SavedStates(
             limits.memory_bytes,
             limits.disk_bytes,
             clock,
             store=store,
-            disk=make_disk(store, lambda: self._slots.free < cells.sequences) if store is not None else None,
+            disk=make_disk(store, lambda: self.lender.free < cells.sequences) if store is not None else None,
             moves=self._moves,
             can_cut=limits.can_cut_states,
             awaited=self._awaited,
         )
         self.lender = Placement(
-            self._slots,
+            cells.sequences,
+            cells.cells_per_sequence,
             self._states.entries,
-            _Prices(costs, self._moves),
+            costs,
+            self._moves,
             scope=limits.scope,
             can_cut=limits.can_cut,
             can_cut_states=limits.can_cut_states,
         )
         """Lends the context's sequences."""
+        self._states.shrink()  # an earlier worker may have had more room
 
     @property
     def remembers(self) -> bool:
@@ -197,7 +160,7 @@ class KvManager:
 
     def _awaited(self) -> set[str]:
         """Entries that requests wait for."""
-        holders = (slot.holder for slot in self._slots.slots)
+        holders = (slot.holder for slot in self.lender.slots)
         return {h.awaits.entry for h in holders if h is not None and h.awaits is not None and h.awaits.entry}
 
     # A request's way
@@ -210,16 +173,12 @@ class KvManager:
         """
         source = lease.source
         if source is not None and source.slot == lease.slot and self._cells.cut(lease.slot, source.tokens):
-            return self._restored(request, source, 0.0)
+            return Restored(request.id, source.tokens, source.tier, 0.0, source.prefill_s)
         self._cells.remove(lease.slot)
         return self._await(request, source, now_s) if source is not None and source.slot != lease.slot else None
 
     def between_steps(self, held_back: Iterable[Holder], now_s: float) -> Iterator[tuple[int, Restore | None]]:
-        """See who has what it waited for, and who waits no longer.
-
-        Args:
-            held_back: Those whose beginnings could not be moved yet.
-            now_s: Now.
+        """See who of those whose beginnings could not be moved yet has what it waited for, and who waits no longer.
 
         Yields:
             What is to be moved from now on, by request; None where all is prefilled. Each is to be taken in before the
@@ -231,49 +190,40 @@ class KvManager:
             assert source is not None, "it waits"
             assert restore is not None, "likewise"
             if source.follows is not None:
-                slot = self.lender.slot(source.slot)
+                slot = self._slot(source)
                 if slot.holder is not None and slot.holder.id == source.follows and slot.length < source.tokens:
                     continue
-            elif self._must_be_fetched(source) and self._states.can_be_fetched(source.entry or ""):
+            elif self._must_be_fetched(source):
                 if now_s - restore.since_s > restore.prefill_s:  # no disk should take longer than prefilling
                     self.let_go(request)
                     yield request.id, None
                 continue
-            found = self._found_again(request, source)
-            if found is None:
-                self.let_go(request)
-            yield request.id, None if found is None else self._await(request, found, now_s)
+            yield request.id, self._look_again(request, now_s)
 
     def restore(self, request: Holder, slot: int, now_s: float) -> Restored | Restore:
-        """Put the beginning of a request's prompt into its cells.
-
-        Args:
-            request: Which waits for that.
-            slot: Its KV sequence.
-            now_s: Now.
+        """Put the beginning of a waiting request's prompt into the cells of its sequence.
 
         Returns:
             What it goes on from: no tokens if that failed. What is to be moved later, if it has to wait again.
         """
-        assert request.awaits is not None, "it waits"
-        source = self._found_again(request, request.awaits)
-        if source is None:
-            self.let_go(request)
+        restore = self._look_again(request, now_s)
+        source = request.awaits
+        if restore is None or source is None:
             return Restored(request.id, 0, "memory", 0.0, 0.0)
-        if source.follows is not None or self._must_be_fetched(source):
-            return self._await(request, source, now_s)
+        if restore.move_s is None:
+            return restore
         begun_s = self._clock.now_s()
         try:
             self._load(slot, source)
         except EngineError as error:
             logger.warning("a remembered prompt is prefilled again: %s", error)
-            if source.entry is not None and (entry := self._states.entries.get(source.entry)) is not None:
+            if (entry := self._states.entries.get(source.entry)) is not None:
                 self._states.forget(entry)
             self._cells.remove(slot)
             return Restored(request.id, 0, source.tier, 0.0, 0.0)
         finally:
             self.let_go(request)
-        return self._restored(request, source, self._clock.now_s() - begun_s)
+        return Restored(request.id, source.tokens, source.tier, self._clock.now_s() - begun_s, source.prefill_s)
 
     def let_go(self, request: Holder) -> None:
         """A request waits for nothing any more."""
@@ -284,11 +234,7 @@ class KvManager:
     def released(self, request: Holder, slot: int, computed_tokens: int, now_s: float) -> None:
         """A request gave its cells up: what is in them stays until somebody needs them.
 
-        Args:
-            request: Whose they were.
-            slot: The KV sequence.
-            computed_tokens: Tokens whose KV state is in there and is sound; the rest is cleared.
-            now_s: Now.
+        Of its tokens, the KV state of the first `computed_tokens` is in there and is sound; none clears the cells.
         """
         self.let_go(request)
         scope = scope_of(request, self._limits.scope)
@@ -296,46 +242,41 @@ class KvManager:
             self._cells.remove(slot)
             return
         self.lender.park(slot, request.tokens[:computed_tokens], scope, now_s)
-        self._states.changed = True
 
     def keep(self, request: Holder, state: KvState) -> None:
-        """Remember a state that had to leave its cells anyway: all that a request has computed.
-
-        Args:
-            request: Whose.
-            state: Of those tokens.
-        """
+        """Remember a state that had to leave its cells anyway: of all tokens that a request has computed."""
         if (scope := scope_of(request, self._limits.scope)) is not None:
             self._remember(scope, request.tokens[: request.computed_tokens], state)
 
+    def _look_again(self, request: Holder, now_s: float) -> Restore | None:
+        """What a waiting request waits for now; None if all is to be prefilled."""
+        source, awaited = self.lender.find(request), request.awaits
+        if source is None:
+            self.let_go(request)
+            return None
+        if source.entry is not None and awaited is not None and source.entry == awaited.entry:
+            source = replace(source, tier=awaited.tier)  # it came from disk, though it is in memory now
+        return self._await(request, source, now_s)
+
     def _await(self, request: Holder, source: Source, now_s: float) -> Restore:
         """Have a request's beginning moved in as soon as it is there."""
-        move_s = None
-        if source.entry is not None and self._must_be_fetched(source):
-            self._states.fetch(source.entry)
-        elif source.follows is None:
-            move_s = self._move_s(source)
+        must_be_fetched = self._must_be_fetched(source)
+        if must_be_fetched is not None:
+            self._states.fetch(must_be_fetched)
+        move_s = None if must_be_fetched or source.follows is not None else source.bring_s
         before = request.restore
         since_s = before.since_s if before is not None and before.move_s is not None else now_s
         request.awaits = source
         return Restore(source.tokens, move_s, source.prefill_s, since_s, source.follows)
 
-    def _found_again(self, request: Holder, awaited: Source) -> Source | None:
-        """Where a request's beginning is now."""
-        source = self.lender.find(request)
-        if source is not None and source.entry is not None and source.entry == awaited.entry:
-            return awaited  # it came from disk, though it is in memory now
-        return source
+    def _must_be_fetched(self, source: Source) -> Entry | None:
+        """The entry of a source, if it is on disk alone."""
+        entry = self._states.entries.get(source.entry)
+        return entry if entry is not None and entry.places == {"disk"} else None
 
-    def _must_be_fetched(self, source: Source) -> bool:
-        return source.entry is not None and self._states.in_memory(source.entry) is None
-
-    def _move_s(self, source: Source) -> float:
-        if source.entry is not None:
-            entry = self._states.entries.get(source.entry)
-            return self._moves.predict("loading", len(entry.tokens) if entry is not None else source.tokens)
-        length = self.lender.slot(source.slot).length
-        return self._moves.predict("saving", length) + self._moves.predict("loading", length)
+    def _slot(self, source: Source) -> Slot:
+        assert source.slot is not None, "asked for sources in cells alone"
+        return self.lender.slots[source.slot]
 
     def _load(self, slot: int, source: Source) -> None:
         """Put a state into a sequence, and cut what is too much.
@@ -343,25 +284,24 @@ class KvManager:
         Raises:
             EngineError: The library refuses it.
         """
-        if source.entry is None:
-            state: KvState | None = self._save_live(self.lender.slot(source.slot))
+        entry = self._states.entries.get(source.entry)
+        if entry is None:
+            state = self._save(self._slot(source))
         else:
-            state = self._states.in_memory(source.entry)
-            self._states.use(source.entry)
-        assert state is not None, "it need not be fetched"
+            assert entry.state is not None, "it need not be fetched"
+            state = entry.state
+            self._states.use(entry)
         begun_s = self._clock.now_s()
         self._cells.load_state(slot, state)
         self._moves.observe("loading", self._cells.length(slot), self._clock.now_s() - begun_s)
         if not self._cells.cut(slot, source.tokens):
             raise EngineError("the state can't be cut there")
 
-    def _save_live(self, slot: Slot) -> KvState:
+    def _save(self, slot: Slot, into: KvState | None = None) -> KvState:
         """The state of a sequence that is parked or runs, remembered on the way."""
         tokens = slot.tokens if slot.holder is None else slot.holder.tokens
-        assert tokens is not None, "a source has tokens"
-        return self._save(slot, tokens[: slot.length])
-
-    def _save(self, slot: Slot, tokens: Tokens, into: KvState | None = None) -> KvState:
+        assert tokens is not None, "nobody saves what is empty"
+        tokens = tokens[: slot.length]
         begun_s = self._clock.now_s()
         state = self._cells.save_state(slot.number, into)
         self._moves.observe("saving", len(tokens), self._clock.now_s() - begun_s)
@@ -371,17 +311,10 @@ class KvManager:
     def _remember(self, scope: str, tokens: Tokens, state: KvState) -> None:
         self._states.remember(scope, tokens, state, self.lender.prefill_s(len(tokens)))
 
-    def _restored(self, request: Holder, source: Source, took_s: float) -> Restored:
-        self._states.changed = True
-        return Restored(request.id, source.tokens, source.tier, took_s, source.prefill_s)
-
     # In the time that is left
 
     def use_time(self, room_s: float) -> bool:
-        """Do a bit of what can wait: save what ended, write what is saved.
-
-        Args:
-            room_s: How long that may take.
+        """Do a bit of what can wait, in at most `room_s`: save what ended, write what is saved.
 
         Returns:
             Whether anything was done: there may be more.
@@ -389,7 +322,7 @@ class KvManager:
         self._states.collect()
         if self._states.entries.budgets["memory"] and self._save_some(room_s):
             return True
-        return not self._states.is_writing and self._states.write_some()
+        return self._states.write_some()
 
     def use_idle_time(self) -> bool:
         """While nobody needs the engine: do a bit of what can wait, or wait a moment for what is being written.
@@ -429,7 +362,7 @@ class KvManager:
         if self._moves.predict("saving", len(saving.tokens)) > room_s:
             return False
         self._saving = None
-        self._save(saving.slot, saving.tokens, saving.buffer)
+        self._save(saving.slot, saving.buffer)
         return True
 
     def _next_to_save(self) -> _Saving | None:
@@ -447,11 +380,7 @@ class KvManager:
     # What people ask
 
     def act(self, action: CacheAction, entry_name: str | None) -> bool:
-        """Clear, remove, pin or unpin.
-
-        Args:
-            action: What to do.
-            entry_name: With which entry, or the beginning of its id; None for all.
+        """Remove, pin or unpin an entry by its id or the beginning of it; None for all, those in cells too.
 
         Returns:
             Whether there is such an entry, and only one.
@@ -471,11 +400,9 @@ class KvManager:
         return True
 
     def set_budgets(self, memory_bytes: int | None, disk_bytes: int | None) -> None:
-        """Change how much may be remembered outside the cells; what is too much goes at once.
+        """Change how much may be remembered outside the cells; None leaves it as it is. What is too much goes at once.
 
-        Args:
-            memory_bytes: In memory; None leaves it as it is.
-            disk_bytes: On disk, likewise; nothing changes there if there is no disk to use.
+        Nothing changes on disk if there is no disk to use.
         """
         self._states.set_budget("memory", memory_bytes)
         if self._states.has_disk:
@@ -484,9 +411,8 @@ class KvManager:
     def _clear(self, slots: Iterable[Slot]) -> None:
         for slot in slots:
             self._cells.remove(slot.number)
-            self.lender.empty(slot.number)
+            slot.tokens = None
         self._saving = None
-        self._states.changed = True
 
     @property
     def listing(self) -> list[CacheEntry]:
@@ -513,10 +439,8 @@ class KvManager:
 
     def figures_if_changed(self) -> CacheFigures | None:
         """Figures, if they are others than when this was asked last."""
-        if not self._states.changed:
-            return None
-        self._states.changed = False
-        return self.figures
+        told, self._told = self._told, self.figures
+        return self._told if self._told != told else None
 
     @property
     def figures(self) -> CacheFigures:

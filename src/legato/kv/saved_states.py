@@ -31,7 +31,7 @@ class SavedStates:
         disk: Reads and writes them; None without a store.
         moves: Learns what reading from disk takes.
         can_cut: A longer state serves as a shorter one, which need not be kept beside it.
-        awaited: Entries that are being waited for, which stay.
+        awaited: Entries that are being waited for, by id; they stay.
     """
 
     def __init__(
@@ -49,49 +49,25 @@ class SavedStates:
         self._others_bytes = store.others_bytes() if store is not None else 0
         self.entries = Entries({"memory": memory_bytes, "disk": max(0, disk_bytes - self._others_bytes)})
         """The account of them."""
-        self.changed = True
-        """Whether figures are others than when this was set to false."""
+        self.is_writing = False
+        """Whether an entry is being written."""
         self._can_cut = can_cut
         self._moves = moves
         self._awaited = awaited
         self._clock = clock
-        self._in_memory: dict[str, KvState] = {}
+        self._disk = disk
         self._fetching: set[str] = set()
         """Entries that are being read from disk."""
         self._given_up: dict[Place, set[str]] = {"memory": set(), "disk": set()}
         """Entries that there was no room for: keeping them again would only push out others."""
-        self._disk = disk
         for found in store.scan() if store is not None else ():
-            entry = Entry(
-                found.id,
-                found.scope,
-                found.tokens,
-                found.state_bytes,
-                found.prefill_s,
-                found.used_at,
-                pinned=found.pinned,
-            )
-            self.entries.add(entry, "disk")
-        self.shrink()
+            entry = Entry(found.id, found.scope, found.tokens, found.state_bytes, found.prefill_s, found.used_at)
+            self.entries.add(entry, "disk").pinned = found.pinned
 
     @property
     def has_disk(self) -> bool:
         """Whether there are files."""
         return self._disk is not None
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether an entry is being written."""
-        return self._disk is not None and self._disk.writing is not None
-
-    def in_memory(self, entry: str) -> KvState | None:
-        """The state of an entry, if it is in memory."""
-        return self._in_memory.get(entry)
-
-    def can_be_fetched(self, entry: str) -> bool:
-        """Whether an entry is on disk, as far as is known."""
-        known = self.entries.get(entry)
-        return known is not None and "disk" in known.places
 
     def was_given_up(self, scope: str, tokens: Tokens) -> bool:
         """Whether memory had no room for a prefix."""
@@ -101,44 +77,31 @@ class SavedStates:
     # Coming
 
     def remember(self, scope: str, tokens: Tokens, state: KvState, prefill_s: float) -> None:
-        """Keep a state in memory, if it is worth more than others.
-
-        Args:
-            scope: Whose requests may use it.
-            tokens: The prefix.
-            state: Its state.
-            prefill_s: What prefilling it takes.
-        """
-        name = entry_id(scope, tokens)
-        new = Entry(name, scope, tokens.copy(), len(state), prefill_s, self._clock.calendar_s())
+        """Keep a state in memory, if it is worth more than others; `prefill_s` is what prefilling it takes."""
+        new = Entry(entry_id(scope, tokens), scope, tokens.copy(), len(state), prefill_s, self._clock.calendar_s())
         entry = self.entries.add(new, "memory")
-        self._in_memory[name] = state
+        entry.state = state
         for shorter in self._continued(entry):
             entry.hits = max(entry.hits, shorter.hits)
-            self._in_memory.pop(shorter.id, None)
             self.entries.drop(shorter, "memory")
         self.shrink()
 
-    def use(self, name: str) -> None:
+    def use(self, entry: Entry) -> None:
         """A request begins with an entry."""
-        entry = self.entries.get(name)
-        if entry is None:
-            return
         self.entries.use(entry, self._clock.calendar_s())
-        self._given_up["disk"].discard(name)
+        self._given_up["disk"].discard(entry.id)
         if self._disk is not None and "disk" in entry.places:
-            self._disk.touch(name)
+            self._disk.touch(entry.id)
 
-    def fetch(self, name: str) -> None:
+    def fetch(self, entry: Entry) -> None:
         """Have an entry read from disk; `collect` takes it in."""
-        entry = self.entries.get(name)
-        if self._disk is not None and entry is not None and name not in self._fetching:
-            self._fetching.add(name)
-            self._disk.fetch(name, entry.tokens)
+        if self._disk is not None and entry.id not in self._fetching:
+            self._fetching.add(entry.id)
+            self._disk.fetch(entry.id, entry.tokens)
 
     def write_some(self) -> bool:
-        """Have the entry written that is worth most and not on disk; False if there is none."""
-        if self._disk is None:
+        """Have the entry written that is worth most and not on disk; False if there is none, or it has to wait."""
+        if self._disk is None or self.is_writing:
             return False
         worthy = [
             e
@@ -149,15 +112,15 @@ class SavedStates:
             and e.id not in self._given_up["disk"]
         ]
         entry = max(worthy, key=lambda e: e.prefill_s, default=None)
-        if entry is None:
+        if entry is None or entry.state is None:
             return False
-        self._disk.write(entry.id, entry.scope, entry.tokens, self._in_memory[entry.id], entry.prefill_s)
+        self.is_writing = True
+        self._disk.write(entry.id, entry.scope, entry.tokens, entry.state, entry.prefill_s)
         return True
 
     def collect(self) -> None:
         """Take in what was read and written meanwhile."""
         for done in self._disk.done() if self._disk is not None else ():
-            self.changed = True
             if isinstance(done, Fetched):
                 self._take_fetched(done)
             else:
@@ -173,11 +136,11 @@ class SavedStates:
             self.entries.drop(entry, "disk")
             return
         self._moves.observe("fetching", len(entry.tokens), done.took_s)
-        self._in_memory[entry.id] = done.state
-        self.entries.add(entry, "memory")
+        self.entries.add(entry, "memory").state = done.state
 
     def _take_written(self, done: Written) -> None:
         assert self._disk is not None, "it has written"
+        self.is_writing = False
         entry = self.entries.get(done.entry)
         if done.on_disk is None:
             logger.warning("a remembered prompt could not be written to disk: %s", done.error)
@@ -190,9 +153,7 @@ class SavedStates:
                 self._disk.pin(entry.id, pinned=True)
             # Only now that a longer one is on disk, those that it continues may go from there.
             for shorter in self._continued(entry):
-                if "disk" in shorter.places:
-                    self._disk.remove(shorter.id)
-                    self.entries.drop(shorter, "disk")
+                self._drop_file(shorter)
 
     def _continued(self, entry: Entry) -> Iterator[Entry]:
         """The entries that it can stand for."""
@@ -204,10 +165,8 @@ class SavedStates:
 
     def shrink(self) -> None:
         """Keep the budgets."""
-        self.changed = True
         awaited = self._awaited()
         for entry in self.entries.shrink("memory", awaited):
-            self._in_memory.pop(entry.id, None)
             self._give_up(entry.id, "memory")
         for entry in self.entries.shrink("disk", awaited):
             self._give_up(entry.id, "disk")
@@ -215,12 +174,7 @@ class SavedStates:
                 self._disk.remove(entry.id)
 
     def set_budget(self, place: Place, budget: int | None) -> None:
-        """Change how many bytes may be kept in a place.
-
-        Args:
-            place: Where.
-            budget: Bytes, on disk with those of other models and settings; None changes nothing.
-        """
+        """Change how many bytes may be kept in a place, on disk with those of other models; None changes nothing."""
         if budget is not None:
             self.entries.budgets[place] = budget if place == "memory" else max(0, budget - self._others_bytes)
             self._given_up[place].clear()  # there may be room now
@@ -233,14 +187,15 @@ class SavedStates:
             given_up.clear()
         given_up.add(name)
 
+    def _drop_file(self, entry: Entry) -> None:
+        if self._disk is not None and "disk" in entry.places:
+            self._disk.remove(entry.id)
+            self.entries.drop(entry, "disk")
+
     def forget(self, entry: Entry) -> None:
         """Remove an entry everywhere."""
-        self.changed = True
-        if "disk" in entry.places and self._disk is not None:
-            self._disk.remove(entry.id)
-        self._in_memory.pop(entry.id, None)
+        self._drop_file(entry)
         self.entries.drop(entry, "memory")
-        self.entries.drop(entry, "disk")
 
     def pin(self, entry: Entry, *, pinned: bool) -> None:
         """Keep an entry whatever it is worth, or no longer."""
@@ -250,10 +205,6 @@ class SavedStates:
         self.shrink()
 
     def close(self, within_s: float) -> None:
-        """Finish what was begun.
-
-        Args:
-            within_s: Longest time that this may take, s.
-        """
+        """Finish what was begun, in at most so many seconds."""
         if self._disk is not None:
             self._disk.close(within_s)

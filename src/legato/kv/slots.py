@@ -11,49 +11,28 @@ from legato.kv.sources import Restore, Source
 
 
 class Holder(Protocol):
-    """A request as the cells see it."""
+    """A request as the cells see it. Of its fields, only `awaits` is written here."""
 
     awaits: Source | None
-    """Where the beginning of its prompt comes from, which is not in its cells yet; written here alone."""
-
-    @property
-    def id(self) -> int:
-        """Its number."""
-        ...
+    """Where the beginning of its prompt comes from, which is not in its cells yet."""
+    id: int
+    client: str | None
+    """Who asks."""
+    computed_tokens: int
+    """Tokens whose KV state is in its cells."""
+    in_prefill_context: bool
+    """Its KV state is in another context until all of its prompt is prefilled."""
+    restore: Restore | None
+    """What is to be moved into its cells before it is prefilled on."""
 
     @property
     def tokens(self) -> Tokens:
         """Its prompt, and what it has written."""
         ...
 
-    @property
-    def client(self) -> str | None:
-        """Who asks."""
-        ...
-
-    @property
-    def computed_tokens(self) -> int:
-        """Tokens whose KV state is in its cells."""
-        ...
-
-    @property
-    def in_prefill_context(self) -> bool:
-        """Its KV state is in another context until all of its prompt is prefilled."""
-        ...
-
-    @property
-    def restore(self) -> Restore | None:
-        """What is to be moved into its cells before it is prefilled on."""
-        ...
-
 
 def scope_of(holder: Holder, scope: CacheScope) -> str | None:
-    """Whose remembered prompts a request may begin with; None for nobody's, not even its own.
-
-    Args:
-        holder: The request.
-        scope: As the settings say.
-    """
+    """Whose remembered prompts a request may begin with; None for nobody's, not even its own."""
     if scope == "off":
         return None
     return (holder.client or "") if scope == "key" else ""
@@ -82,12 +61,7 @@ class Slot:
 
 
 class KvSlots:
-    """The KV sequences, and who holds them.
-
-    Args:
-        sequences: How many the context has.
-        cells_per_sequence: KV cells of each, in tokens.
-    """
+    """The KV sequences, and who holds them."""
 
     def __init__(self, sequences: int, cells_per_sequence: int) -> None:
         self.slots = [Slot(number) for number in range(sequences)]
@@ -105,23 +79,22 @@ class KvSlots:
         """Sequences that nobody holds."""
         return sum(slot.holder is None for slot in self.slots)
 
-    def lend(self, slot: Slot, holder: Holder, now_s: float) -> None:
-        """Lend a certain one; what is in it is the holder's to keep or to clear.
+    def lend(self, slot: Slot, holder: Holder, scope: str, now_s: float) -> None:
+        """Lend a certain one; what is in its cells is the holder's to keep or to clear.
 
         Raises:
             ValueError: It is lent already.
         """
         if slot.holder is not None:
             raise ValueError(f"sequence {slot.number} is lent already")
-        slot.holder, slot.tokens, slot.used_s = holder, None, now_s
+        slot.holder, slot.tokens, slot.scope, slot.used_s = holder, holder.tokens, scope, now_s
 
     def release(self, slot: int) -> None:
-        """Take a sequence back.
+        """Take a sequence back, empty.
 
         Raises:
             ValueError: It was not lent.
         """
         if not 0 <= slot < self.sequences or self.slots[slot].holder is None:
             raise ValueError(f"sequence {slot} was not lent")
-        self.slots[slot].holder = None
-        self.slots[slot].tokens = None
+        self.slots[slot].holder = self.slots[slot].tokens = None

@@ -15,6 +15,9 @@ class Source:
     """`live`, `memory` or `disk`."""
     prefill_s: float
     """What prefilling them takes."""
+    bring_s: float
+    """What bringing them into other cells takes instead, with what waiting for them counts for; infinite if they can't
+    be moved."""
     slot: int | None = None
     """The KV sequence that holds them; the lent one itself, if they are in place."""
     entry: str | None = None

@@ -121,7 +121,7 @@ def time_threads(configuration: Configuration, counts: Sequence[int], *, limit_s
             # At the same depth for all, so that they can be compared.
             timer.clear()
             timer.depth = 0
-            times.chunk_s[count] = min(timer.read(chunk) for _ in range(2))
+            times.chunk_s[count] = min(timer.prefill(chunk) for _ in range(2))
             times.decode_s[count] = statistics.median(timer.decode(1) for _ in range(2 * REPEATS + 1))
     return times
 

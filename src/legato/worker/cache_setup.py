@@ -30,9 +30,7 @@ SAMPLE_BYTES = 1 << 16
 def choose_limits(settings: EngineSettings, context: Context) -> Limits:
     """What may be remembered, as the settings say or as this machine has room for.
 
-    Args:
-        settings: Of the worker.
-        context: A fresh one; empty again afterwards.
+    The context has to be a fresh one, and is empty again afterwards.
     """
     if settings.cache_scope == "off":
         return Limits(0, 0, scope="off")
@@ -47,11 +45,7 @@ def choose_limits(settings: EngineSettings, context: Context) -> Limits:
 
 
 def can_cut(context: Context) -> bool:
-    """Whether a model's state can be cut at any token; recurrent ones can't be.
-
-    Args:
-        context: A fresh one; empty again afterwards.
-    """
+    """Whether a model's state can be cut at any token; recurrent ones can't be."""
     batch = Batch(2)
     batch.add(0, np.zeros(2, dtype=np.int32), 0, want_logits=False)
     context.evaluate(batch)
@@ -65,19 +59,13 @@ def open_store(
 ) -> DiskStore | None:
     """The entries on disk, with room made for them; None if there are to be none, or can't be.
 
-    Args:
-        settings: Of the worker.
-        context_settings: As the context was made.
-        model: As it was loaded.
-        disk_bytes: Budget of all entries, those of other models and settings too.
+    `disk_bytes` is the budget of all entries, those of other models and settings too.
     """
     if not disk_bytes:
         return None
     try:
         store = DiskStore(Path(settings.cache_folder), state_key(settings, context_settings, model))
-        others = store.others_bytes() - int(OTHERS_SHARE * disk_bytes)
-        if others > 0:
-            store.remove_oldest_other(others)
+        store.remove_oldest_other(store.others_bytes() - int(OTHERS_SHARE * disk_bytes))
         return store
     except LegatoError as error:
         logger.warning("Prompts are not remembered on disk: %s", error)
@@ -85,13 +73,7 @@ def open_store(
 
 
 def state_key(settings: EngineSettings, context_settings: ContextSettings, model: Model) -> str:
-    """A text that names everything that a state depends on.
-
-    Args:
-        settings: Of the worker.
-        context_settings: As the context was made.
-        model: As it was loaded.
-    """
+    """A text that names everything that a state depends on."""
     build = build_info()
     return "\n".join(
         (

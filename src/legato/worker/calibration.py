@@ -5,7 +5,7 @@ A cost model goes on learning from the calls that it schedules; this gives it so
 
 from __future__ import annotations
 
-import math
+import itertools
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from legato.scheduling.costs import Coefficients, CostModel, Work
 SMALLEST_BATCH = 32
 """Tokens that every context takes in one call."""
 CHUNKS = (16, 64, 8, 32)
-"""Lengths of the chunks that are timed at each depth; most prompts are read in such."""
+"""Lengths of the chunks that are timed at each depth; most prompts are prefilled in such."""
 FIRST_CHUNK = 16
 DECODE_REPEATS = 3
 MOST_SEQUENCES = 4
@@ -48,13 +48,7 @@ class TimedCall:
 def calibrate(
     context: Context, *, flash_tile: int, limit_s: float = 5.0, batch_tokens: int = SMALLEST_BATCH
 ) -> Coefficients:
-    """Time some calls and fit what each unit of work costs.
-
-    Args:
-        context: A fresh one; all its sequences are empty again afterwards.
-        flash_tile: Rows that the attention kernel takes at once: 64 on a CPU with FlashAttention on, else 1.
-        limit_s: Longest time to take. One chunk and one decode are timed however long they take.
-        batch_tokens: Most tokens of one call, as the context was made; the library ends the process beyond that.
+    """Time some calls and fit what each unit of work costs: `time_calls`, then `fit`.
 
     Raises:
         EngineError: The library could not evaluate a call.
@@ -70,7 +64,7 @@ def time_calls(
     Args:
         context: A fresh one; all its sequences are empty again afterwards.
         limit_s: Longest time to take. One chunk and one decode are timed however long they take.
-        batch_tokens: Most tokens of one call, as the context was made.
+        batch_tokens: Most tokens of one call, as the context was made; the library ends the process beyond that.
         chunks: Lengths of the chunks, in tokens; those beyond `batch_tokens` are left out.
 
     Raises:
@@ -80,12 +74,10 @@ def time_calls(
     fitting = [chunk for chunk in chunks if chunk <= batch_tokens]
     try:
         timer.warm_up()
-        timer.read(min(FIRST_CHUNK, batch_tokens))
+        timer.prefill(min(FIRST_CHUNK, batch_tokens))
         timer.decode(1)
         jump = JUMP
-        while timer.time_depth(fitting) and timer.elapsed_s < ENOUGH_SHARE * limit_s:
-            if not timer.deepen(jump):
-                break
+        while timer.time_depth(fitting) and timer.elapsed_s < ENOUGH_SHARE * limit_s and timer.deepen(jump):
             jump = max(JUMP, timer.depth)
     finally:
         timer.clear()
@@ -131,8 +123,8 @@ class CallTimer:
         self._context.synchronize()
         self._context.remove(0)
 
-    def read(self, tokens: int) -> float:
-        """Read a chunk into sequence 0, and return its seconds."""
+    def prefill(self, tokens: int) -> float:
+        """Prefill a chunk of sequence 0, and return its seconds."""
         start = self.depth
         self._batch.clear()
         self._batch.add(0, self._tokens[start : start + tokens], start, want_logits=False)
@@ -155,22 +147,22 @@ class CallTimer:
         """Time chunks and decodes from the present depth on; False if there was no time or room for any."""
         before = len(self.calls)
         for tokens in chunks:
-            if self._can_read(tokens):
-                self.read(tokens)
+            if self._fits(tokens, self._token_s):
+                self.prefill(tokens)
         for _ in range(DECODE_REPEATS):
-            if self._can_decode(1):
+            if self._fits(1, self._decode_s):
                 self.decode(1)
         self._time_decode_of_several()
         return len(self.calls) > before
 
     def deepen(self, tokens: int) -> bool:
-        """Read that many tokens in chunks as long as calls may be; False if there was no time or room."""
+        """Prefill that many tokens in chunks as long as calls may be; False if there was no time or room."""
         wanted = self.depth + tokens
         while self.depth < wanted:
             chunk = min(self._batch_tokens, JUMP, wanted - self.depth)
-            if not self._can_read(chunk):
+            if not self._fits(chunk, self._token_s):
                 return False
-            self.read(chunk)
+            self.prefill(chunk)
         return True
 
     def clear(self) -> None:
@@ -184,7 +176,7 @@ class CallTimer:
 
     def _time_decode_of_several(self) -> None:
         for sequences in sorted({2, self._sequences}):
-            if not 1 < sequences <= self._sequences or not self._can_decode(sequences * 2):
+            if not 1 < sequences <= self._sequences or not self._fits(sequences * 2, self._decode_s):
                 continue
             for other in range(1, sequences):
                 self._context.remove(other)
@@ -194,14 +186,9 @@ class CallTimer:
             self.calls.pop()
             self.decode(sequences)
 
-    def _can_read(self, tokens: int) -> bool:
-        return self._has_room(tokens) and self.elapsed_s + tokens * self._token_s < self._limit_s
-
-    def _can_decode(self, count: int) -> bool:
-        return self._has_room(count) and self.elapsed_s + count * self._decode_s < self._limit_s
-
-    def _has_room(self, tokens: int) -> bool:
-        return self.depth + tokens < len(self._tokens)
+    def _fits(self, tokens: int, token_s: float) -> bool:
+        """Whether there are cells for so many more tokens, and probably time."""
+        return self.depth + tokens < len(self._tokens) and self.elapsed_s + tokens * token_s < self._limit_s
 
     def _evaluate(self, work: Work) -> float:
         begun_s = time.perf_counter()
@@ -213,18 +200,15 @@ class CallTimer:
 
 
 def fit(calls: Sequence[TimedCall], *, flash_tile: int) -> Coefficients:
-    """The coefficients that calls speak for.
+    """The coefficients that calls speak for: at least one chunk and one decode.
 
-    Args:
-        calls: At least one chunk and one decode.
-        flash_tile: Rows that the attention kernel takes at once, 1 if it takes any number.
+    `flash_tile` is how many rows the attention kernel takes at once: 64 on a CPU with FlashAttention on, else 1.
     """
     decodes = [call for call in calls if call.work.depths]
     chunks = [call for call in calls if call.work.chunks]
     model = CostModel(_guess(decodes, chunks, flash_tile))
     for kind in (decodes, chunks):
-        repeated = kind * math.ceil(OBSERVATIONS / len(kind))
-        for call in repeated[:OBSERVATIONS]:
+        for call in itertools.islice(itertools.cycle(kind), OBSERVATIONS):
             model.observe(call.work, call.took_s)
     fitted = model.coefficients
     if flash_tile == 1:

@@ -93,18 +93,13 @@ class LlamaEngine:
         # What an aborted call or a prompt that went away has left there.
         context.remove(0, chunk.start)
         batch.clear()
-        end = chunk.start + chunk.length
-        is_last = _is_last(request, end)
-        row = batch.add(0, request.tokens[chunk.start : end], chunk.start, want_logits=is_last)
+        rows = _add_chunk(batch, 0, request, chunk.start, chunk.length)
         context.evaluate(batch)
         self._prefill_context.handover.prepare()
-        return context, [(request, row)] if is_last else []
+        return context, rows
 
     def leave_prefill_context(self, slot: int) -> KvState:
-        """Move what was prefilled interruptibly into a slot.
-
-        Returns:
-            The state that was moved.
+        """Move what was prefilled interruptibly into a slot; returns the state that was moved.
 
         Raises:
             EngineError: The library refuses.
@@ -121,14 +116,10 @@ class LlamaEngine:
         rows: list[tuple[Request, int]] = []
         for request, chunk_length in entries:
             start, slot = request.computed_tokens, _slot_of(request)
-            if chunk_length == 0:
+            if chunk_length:
+                rows += _add_chunk(batch, slot, request, start, chunk_length)
+            else:
                 rows.append((request, batch.add_one(slot, request.answer[-1], start)))
-                continue
-            end = start + chunk_length
-            is_last = _is_last(request, end)
-            row = batch.add(slot, request.tokens[start:end], start, want_logits=is_last)
-            if is_last:
-                rows.append((request, row))
         return rows
 
     def _sample(self, context: Context, request: Request, row: int, result: CallResult) -> None:
@@ -149,9 +140,12 @@ class LlamaEngine:
             result.ended.append((request.id, "length", ""))
 
 
-def _is_last(request: Request, end: int) -> bool:
-    """True if a chunk that ends there is followed by the answer's first token."""
-    return end == request.prompt_tokens and request.new_tokens == 0
+def _add_chunk(batch: Batch, sequence: int, request: Request, start: int, length: int) -> list[tuple[Request, int]]:
+    """Add a chunk to a batch; returns its last row to sample from, if the answer's first token follows it."""
+    end = start + length
+    is_last = end == request.prompt_tokens and request.new_tokens == 0
+    row = batch.add(sequence, request.tokens[start:end], start, want_logits=is_last)
+    return [(request, row)] if is_last else []
 
 
 def _slot_of(request: Request) -> int:

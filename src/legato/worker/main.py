@@ -23,7 +23,7 @@ from legato.wire.messages import Configure, EngineSettings, LoadFailed, Loading,
 from legato.worker.cache_setup import choose_limits, open_store
 from legato.worker.calibration import calibrate
 from legato.worker.llama_engine import LlamaEngine
-from legato.worker.mailbox import ServerGoneError, SocketMailbox
+from legato.worker.mailbox import SocketMailbox
 from legato.worker.prefill_context import make_prefill_context
 from legato.worker.sizing import (
     choose_context,
@@ -56,28 +56,33 @@ def main() -> None:
             sys.exit(1)
         try:
             loop.run()
-        except ServerGoneError:
+        except ConnectionError:
             loop.close()
             raise
-    except ServerGoneError:
-        sys.exit(0)
+    except ConnectionError:
+        sys.exit(0)  # the server is gone
 
 
 def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
     begun = time.monotonic()
-    model = Model(
-        Path(settings.model_path), gpu_layers=settings.gpu_layers, on_progress=_ProgressReports(mailbox).report
-    )
+    reported = 0.0
+
+    def report(share: float) -> None:
+        """Tell the share that is loaded in steps of at least 5 %."""
+        nonlocal reported
+        if share - reported >= 0.05:
+            reported = share
+            mailbox.send(Loading(share))
+
+    model = Model(Path(settings.model_path), gpu_layers=settings.gpu_layers, on_progress=report)
     if not model.can_generate:
         raise LegatoError(f"{model.path.name} does not write text from a prompt; choose a model that does.")
     context_tokens = choose_context(settings.context_tokens, model.context_length)
     bytes_per_token = kv_bytes_per_token(model, settings.kv_type_k, settings.kv_type_v)
-    kv_bytes = context_tokens * bytes_per_token
-    parallel = choose_parallel(settings.parallel, kv_bytes)
+    parallel = choose_parallel(settings.parallel, context_tokens * bytes_per_token)
     threads = settings.threads or default_threads()
-    threads_prefill = settings.threads_prefill or threads
     on_gpu = build_info().can_offload and settings.gpu_layers != 0
-    chunk = settings.chunk or default_chunk(on_gpu=on_gpu)
+    chunk = default_chunk(on_gpu=on_gpu)
     flash_attention = settings.flash_attention or default_flash_attention(
         settings.policy, settings.kv_type_v, on_gpu=on_gpu
     )
@@ -86,16 +91,15 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
         cells_per_sequence=context_tokens,
         batch_tokens=settings.batch_tokens,
         threads=threads,
-        threads_prefill=threads_prefill,
+        threads_prefill=settings.threads_prefill or threads,
         flash_attention=flash_attention,
         kv_type_k=settings.kv_type_k,
         kv_type_v=settings.kv_type_v,
     )
     context = Context(model, context_settings)
     # The library can't be interrupted while a GPU computes, and other policies interrupt nothing.
-    can_interrupt = not on_gpu and (settings.policy == "adaptive" or settings.interruptible is True)
-    is_wanted = can_interrupt and settings.interruptible is not False
-    prefill_context = make_prefill_context(model, context_settings, context) if is_wanted else None
+    is_wanted = settings.policy == "adaptive" if settings.interruptible is None else settings.interruptible
+    prefill_context = make_prefill_context(model, context_settings, context) if is_wanted and not on_gpu else None
     engine = LlamaEngine(
         context,
         prefill_context,
@@ -114,10 +118,10 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
         context_tokens=context.cells_per_sequence,
         parallel=parallel,
         threads=threads,
-        threads_prefill=threads_prefill,
+        threads_prefill=context_settings.threads_prefill,
         flash_attention=flash_attention,
         policy=settings.policy,
-        chunk=chunk,
+        chunk=settings.chunk or chunk,
         interruptible=prefill_context is not None,
         costs=costs,
     )
@@ -132,7 +136,7 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
         configuration=Configure(settings.policy, settings.chunk, settings.gap_target_s),
         limits=LoopLimits(
             step_tokens=settings.batch_tokens,
-            default_chunk=default_chunk(on_gpu=on_gpu),
+            default_chunk=chunk,
             background_wait_s=settings.background_wait_s,
             interruptible=prefill_context is not None,
             joined_calls=settings.joined_calls,
@@ -141,19 +145,6 @@ def _load(mailbox: SocketMailbox, settings: EngineSettings) -> EngineLoop:
     )
     mailbox.send(Ready(info, time.monotonic() - begun))
     return loop
-
-
-class _ProgressReports:
-    """Reports the share of a load in steps of at least 5 %."""
-
-    def __init__(self, mailbox: SocketMailbox) -> None:
-        self._mailbox = mailbox
-        self._reported = 0.0
-
-    def report(self, share: float) -> None:
-        if share - self._reported >= 0.05:
-            self._reported = share
-            self._mailbox.send(Loading(share))
 
 
 if __name__ == "__main__":

@@ -29,12 +29,7 @@ class PrefillContext:
 
 
 def make_prefill_context(model: Model, settings: ContextSettings, target: Context) -> PrefillContext | None:
-    """A context for interruptible prefill, beside another one.
-
-    Args:
-        model: Of both.
-        settings: Of the context that there is.
-        target: That context, with nothing in it.
+    """A context for interruptible prefill beside `target`, which has these settings and nothing in it.
 
     Returns:
         None if the library has no memory for another context, or can't move this model's state.
@@ -46,31 +41,32 @@ def make_prefill_context(model: Model, settings: ContextSettings, target: Contex
         return None
     made = PrefillContext(context, Handover(context, target))
     try:
-        if _moves(made, target):
-            return made
-        reason = "this model's state can't be cut"
+        _try_handover(made, target)
     except EngineError as error:
-        reason = str(error)
-    logger.info("long prompts are not prefilled interruptibly: %s", reason)
-    target.remove(0)
-    context.close()
-    return None
+        logger.info("long prompts are not prefilled interruptibly: %s", error)
+        target.remove(0)
+        context.close()
+        return None
+    return made
 
 
-def _moves(made: PrefillContext, target: Context) -> bool:
-    """Try a handover: what is written next must be the same on both sides."""
+def _try_handover(made: PrefillContext, target: Context) -> None:
+    """See that what is written next is the same on both sides.
+
+    Raises:
+        EngineError: It is not, or the library refuses.
+    """
     batch = Batch(1)
     source = made.context
     _next_logits(source, batch, 0)
     before = _next_logits(source, batch, 1)
     if not source.remove(0, 1):
-        return False
+        raise EngineError("this model's state can't be cut")
     made.handover.move(0)
     after = _next_logits(target, batch, 1)
     target.remove(0)
     if not np.allclose(before, after, atol=TOLERANCE):
         raise EngineError("a moved state gives other answers")
-    return True
 
 
 def _next_logits(context: Context, batch: Batch, position: int) -> NDArray[np.float32]:

@@ -57,13 +57,13 @@ def default_threads() -> int:
 def default_chunk(*, on_gpu: bool) -> int:
     """Prompt tokens a step: enough to keep the hardware busy, few enough that a running answer hardly waits.
 
-    A CPU reads 64 at a time about as fast as more; a GPU is idle most of the time below some hundreds.
+    A CPU prefills 64 at a time about as fast as more; a GPU is idle most of the time below some hundreds.
     """
     return 512 if on_gpu else 64
 
 
 def default_flash_attention(policy: PolicyName, kv_type_v: KvType, *, on_gpu: bool) -> FlashAttention:
-    """The library's own choice on a GPU; off on a CPU, whose kernel reads the short chunks of `chunked` slower with it.
+    """The library's own choice on a GPU; off on a CPU, whose kernel prefills the short chunks of `chunked` slower so.
 
     Quantized values need it on, whatever it costs.
     """
@@ -126,12 +126,7 @@ def choose_cache_memory(wanted: int | None) -> int:
 
 
 def choose_cache_disk(wanted: int | None, folder: Path) -> int:
-    """Bytes of disk space for remembered prompts.
-
-    Args:
-        wanted: What the settings say.
-        folder: Where they are going to be; it need not be there yet.
-    """
+    """Bytes of disk space for remembered prompts; their folder need not be there yet."""
     if wanted is not None:
         return wanted
     there = next((path for path in (folder, *folder.parents) if path.is_dir()), None)
